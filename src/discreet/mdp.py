@@ -17,8 +17,8 @@ ROW_TOLERANCE = 1e-8
 
 def frozen(array: Any, dtype: Any = np.float64) -> NDArray[Any]:
     """A read-only, contiguous copy of `array` (the array itself when it already is one)."""
-    if isinstance(array, np.ndarray) and array.dtype == dtype and array.flags.c_contiguous:
-        if not array.flags.writeable and array.base is None:
+    if isinstance(array, np.ndarray) and array.dtype == dtype and array.base is None:
+        if array.flags.c_contiguous and not array.flags.writeable:
             return array
     result = np.array(array, dtype=dtype, order="C")
     result.setflags(write=False)
@@ -96,7 +96,7 @@ class FiniteMDP:
     @property
     def stationary(self) -> bool:
         """Whether one kernel serves all stages (so that counts may be pooled over stages)."""
-        return self.transitions.shape[0] == 1
+        return bool(self.transitions.shape[0] == 1)
 
     def staged(self) -> FiniteMDP:
         """The same process with one copy of the model per stage."""
