@@ -1,0 +1,126 @@
+"""Trajectories of people, raw: they may enter a `Stream` and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from discreet.kernels import rollout as kernel
+from discreet.mdp import FiniteMDP, Floats, Ints, frozen
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """K episodes of H steps. Raw data: never part of a release, a plan or a result."""
+
+    states: Ints  # (K, H+1)
+    actions: Ints  # (K, H)
+    rewards: Floats  # (K, H)
+
+    def __post_init__(self) -> None:
+        states, actions, rewards = np.asarray(self.states), np.asarray(self.actions), np.asarray(self.rewards)
+        if actions.ndim != 2 or rewards.shape != actions.shape:
+            raise ValueError(
+                f"actions have shape {actions.shape} and rewards {rewards.shape}; both must be (K, H)"
+            )
+        K, H = actions.shape
+        if states.shape != (K, H + 1):
+            raise ValueError(f"states have shape {states.shape}; expected {(K, H + 1)}: one more than actions")
+        if not (np.issubdtype(states.dtype, np.integer) and np.issubdtype(actions.dtype, np.integer)):
+            raise ValueError("states and actions must be whole numbers")
+        if np.isnan(rewards).any():
+            raise ValueError("a reward is NaN; every reward must be a number")
+        object.__setattr__(self, "states", frozen(states, np.int64))
+        object.__setattr__(self, "actions", frozen(actions, np.int64))
+        object.__setattr__(self, "rewards", frozen(rewards))
+
+    def __len__(self) -> int:
+        return int(self.actions.shape[0])
+
+    @property
+    def horizon(self) -> int:
+        return int(self.actions.shape[1])
+
+    def __repr__(self) -> str:  # a log line must not carry anyone's trajectory
+        return f"Episodes({len(self)} × {self.horizon} steps)"
+
+
+class Simulator(Protocol):
+    """Anything that users can act in: it plays a policy and returns what happened."""
+
+    @property
+    def num_states(self) -> int: ...
+    @property
+    def num_actions(self) -> int: ...
+    @property
+    def horizon(self) -> int: ...
+    def rollout(self, policy: Floats, num_episodes: int) -> Episodes: ...
+
+
+class RewardSampler(Protocol):
+    def sample(self, means: Floats, rng: np.random.Generator) -> Floats: ...
+
+
+class MDPSimulator:
+    """Many users under one policy in one call.
+
+    Every episode consumes a fixed number of uniforms, so the trajectory of user i under a given seed does
+    not depend on how users are grouped into calls.
+    """
+
+    def __init__(self, mdp: FiniteMDP, law: RewardSampler, seed: int | np.random.SeedSequence) -> None:
+        sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+        dynamics, rewards = sequence.spawn(2)
+        self.mdp, self.law = mdp, law
+        self.dynamics = np.random.default_rng(dynamics)
+        self.reward_noise = np.random.default_rng(rewards)
+        self.cumulative = kernel.cumulative_rows(mdp.transitions)
+        self.cumulative_initial = kernel.cumulative_rows(mdp.initial.reshape(1, 1, 1, -1)).reshape(-1)
+
+    @property
+    def num_states(self) -> int:
+        return self.mdp.num_states
+
+    @property
+    def num_actions(self) -> int:
+        return self.mdp.num_actions
+
+    @property
+    def horizon(self) -> int:
+        return self.mdp.horizon
+
+    def uniforms(self, num_episodes: int) -> Floats:
+        """(n, 1 + 2H) numbers: the start, then action and successor of every step."""
+        return self.dynamics.random((num_episodes, 1 + 2 * self.horizon))
+
+    def rollout(self, policy: Floats, num_episodes: int) -> Episodes:
+        H = self.horizon
+        if policy.shape != (H, self.num_states, self.num_actions):
+            expected = (H, self.num_states, self.num_actions)
+            raise ValueError(f"the policy has shape {policy.shape}; expected (H, S, A) = {expected}")
+        states = np.empty((num_episodes, H + 1), dtype=np.int64)
+        actions = np.empty((num_episodes, H), dtype=np.int64)
+        means = np.empty((num_episodes, H))
+        kernel.rollout(
+            self.cumulative,
+            self.mdp.rewards,
+            self.cumulative_initial,
+            np.ascontiguousarray(policy),
+            self.uniforms(num_episodes),
+            states,
+            actions,
+            means,
+        )
+        rewards = self.law.sample(means, self.reward_noise)
+        return _trusted(states, actions, rewards)
+
+
+def _trusted(states: Any, actions: Any, rewards: Any) -> Episodes:
+    """Episodes from arrays a simulator has just made: no second copy, no second check."""
+    episodes = object.__new__(Episodes)
+    for name, array in (("states", states), ("actions", actions), ("rewards", rewards)):
+        array.setflags(write=False)
+        object.__setattr__(episodes, name, array)
+    return episodes

@@ -1,0 +1,41 @@
+"""No noise and no privacy: the twin every learner is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from discreet.privacy.accounting import Guarantee, LedgerEntry, no_privacy
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.sums import RawSums
+from discreet.releases import PrivateCounts
+from discreet.statistics import Counts, CountSpec
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Releases the sums as they are. Guarantee: none (ε = ∞). Width: 0."""
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ExactStream:
+        return ExactStream(spec, num_episodes)
+
+
+class ExactStream:
+    guarantee: Guarantee = no_privacy()
+    ledger: tuple[LedgerEntry, ...] = ()
+
+    def __init__(self, spec: CountSpec, num_episodes: int) -> None:
+        self._sums = RawSums(spec, num_episodes)
+
+    def add(self, contribution: Counts) -> None:
+        self._sums.add(contribution)
+
+    def release(self) -> PrivateCounts:
+        spec, tables = self._sums.spec, self._sums.tables()
+        return PrivateCounts(
+            tables["visits"],
+            tables["transitions"],
+            tables["rewards"] * spec.grid,
+            spec.horizon,
+            self._sums.num_episodes,
+            reward_range=spec.reward_range,
+        )

@@ -1,0 +1,32 @@
+"""The trust boundary: raw sums enter a `Stream`, only releases leave it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from discreet.privacy.accounting import Guarantee, LedgerEntry
+from discreet.privacy.noise import NoiseSource
+from discreet.releases import PrivateCounts
+from discreet.statistics import Counts, CountSpec
+
+
+class Stream(Protocol):
+    """The only mutable object of a run, and the only place where raw sums live."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+    @property
+    def ledger(self) -> tuple[LedgerEntry, ...]: ...
+    def add(self, contribution: Counts) -> None:
+        """Take in users who have not been seen before; more users than declared are refused."""
+        ...
+
+    def release(self) -> PrivateCounts:
+        """The noisy sums so far. Noise is drawn once: two releases without an `add` are identical."""
+        ...
+
+
+class Privatizer(Protocol):
+    """Configuration only: a budget and a mechanism."""
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> Stream: ...

@@ -1,0 +1,83 @@
+"""What an algorithm may see: noisy sums, how wrong they can be, and valid models made of them.
+
+Everything here is post-processing of a privatizer's output: free of privacy cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from discreet.kernels.projection import project_counts
+from discreet.mdp import Floats, frozen
+
+
+class PerTable(NamedTuple):
+    """One number (or one array shaped like the table) for each table of counts, in natural units."""
+
+    visits: float | Floats = 0.0
+    transitions: float | Floats = 0.0
+    rewards: float | Floats = 0.0
+
+
+class Model(NamedTuple):
+    """A valid estimate: rows of P̃ are distributions, r̃ lies in the reward range, Ñ ≥ 0."""
+
+    transitions: Floats  # (G, S, A, S)
+    rewards: Floats  # (G, S, A)
+    visits: Floats  # (G, S, A)
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateCounts:
+    """Noisy sums over the first `num_episodes` users.
+
+    `widths` bound the error of every entry of a table, all entries and all releases of a run together, with
+    probability at least 1 − beta; `deviations` are the standard deviations of the noise present now. Both are
+    functions of public parameters.
+    """
+
+    visits: Floats  # (G, S, A)
+    transitions: Floats  # (G, S, A, S)
+    reward_sums: Floats  # (G, S, A), above the low end of the reward range, natural units
+    horizon: int
+    num_episodes: int
+    widths: PerTable = PerTable()
+    deviations: PerTable = PerTable()
+    beta: float = 0.0
+    reward_range: tuple[float, float] | None = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        for name in ("visits", "transitions", "reward_sums"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, S, A), whether or not the counts are pooled."""
+        return self.horizon, int(self.visits.shape[1]), int(self.visits.shape[2])
+
+    def model(self, shift: bool = False) -> Model:
+        """Project the noisy counts onto valid ones and divide.
+
+        x = argmin max_s' |x_s' − N̂(s,a,s')|  s.t.  x ≥ 0, |Σx − N̂(s,a)| ≤ e;  P̃ = x/Σx, uniform where Σx = 0.
+        `shift` adds the 2e of the theorems (E/2 with E = 4e), spread evenly over successors, so that
+        Ñ(s,a) ≥ N(s,a) on the event that the widths hold.
+        Source: [QW23] §5.1.1, [BZZDTCC24] Eq. 5.1–5.2.
+        """
+        S = self.transitions.shape[-1]
+        e = np.maximum(np.asarray(self.widths.visits), np.asarray(self.widths.transitions).max(initial=0.0))
+        slack = np.broadcast_to(e, self.visits.shape).reshape(-1)
+        rows, _ = project_counts(self.transitions.reshape(-1, S), self.visits.reshape(-1), slack)
+        if shift:
+            rows = rows + (2.0 * slack / S)[:, None]
+        totals = rows.sum(axis=1)
+        known = totals > 0
+        safe = np.where(known, totals, 1.0)
+        P = np.where(known[:, None], rows / safe[:, None], 1.0 / S)
+        visits = totals.reshape(self.visits.shape)
+        low, high = self.reward_range or (0.0, 1.0)
+        means = low + self.reward_sums / safe.reshape(self.visits.shape)
+        rewards = np.where(visits > 0, np.clip(means, low, high), low)
+        return Model(P.reshape(self.transitions.shape), rewards, visits)
