@@ -113,6 +113,12 @@ class Counts:
     @classmethod
     def of(cls, episodes: Episodes, spec: CountSpec) -> Counts:
         """N(g,s,a) = Σ 1{(s_h,a_h)=(s,a)}, N(g,s,a,s') and R(g,s,a), g = h or all stages together."""
+        counts = cls.zeros(spec)
+        clipped = counts.accumulate(episodes, spec)
+        return cls(counts.visits, counts.transitions, counts.reward_sums, len(episodes), clipped)
+
+    def accumulate(self, episodes: Episodes, spec: CountSpec) -> int:
+        """Add episodes to these tables in place; how many rewards were clipped. Checks come before any change."""
         if episodes.horizon > spec.horizon:
             raise ValueError(f"episodes have {episodes.horizon} steps; the declared horizon is {spec.horizon}")
         for name, values, limit in (
@@ -122,11 +128,10 @@ class Counts:
             if values.size and not (0 <= values.min() and values.max() < limit):
                 raise ValueError(f"a {name} lies outside 0..{limit - 1}")
         units, clipped = spec.on_grid(episodes.rewards)
-        counts = cls.zeros(spec)
         kernel.count_steps(
-            episodes.states, episodes.actions, units, counts.visits, counts.transitions, counts.reward_sums
+            episodes.states, episodes.actions, units, self.visits, self.transitions, self.reward_sums
         )
-        return cls(counts.visits, counts.transitions, counts.reward_sums, len(episodes), clipped)
+        return clipped
 
     @staticmethod
     def sensitivity(horizon: int, neighbours: Neighbours = "replace", pooled: bool = False) -> Sensitivity:

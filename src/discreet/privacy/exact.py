@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from discreet.episodes import Episodes
 from discreet.privacy.accounting import Guarantee, LedgerEntry, no_privacy
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums import RawSums
@@ -26,7 +27,7 @@ class ExactStream:
     def __init__(self, spec: CountSpec, num_episodes: int) -> None:
         self._sums = RawSums(spec, num_episodes)
 
-    def add(self, contribution: Counts) -> None:
+    def add(self, contribution: Episodes | Counts) -> None:
         self._sums.add(contribution)
 
     def release(self) -> PrivateCounts:

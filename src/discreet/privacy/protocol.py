@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from discreet.episodes import Episodes
 from discreet.privacy.accounting import Guarantee, LedgerEntry
 from discreet.privacy.noise import NoiseSource
 from discreet.releases import PrivateCounts
@@ -17,7 +18,7 @@ class Stream(Protocol):
     def guarantee(self) -> Guarantee: ...
     @property
     def ledger(self) -> tuple[LedgerEntry, ...]: ...
-    def add(self, contribution: Counts) -> None:
+    def add(self, contribution: Episodes | Counts) -> None:
         """Take in users who have not been seen before; more users than declared are refused."""
         ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from discreet.episodes import Episodes
 from discreet.mdp import Ints
 from discreet.statistics import LARGEST_SUM, Counts, CountSpec
 
@@ -22,20 +23,25 @@ class RawSums:
         self.spec, self.limit, self.num_episodes, self.clipped = spec, num_episodes, 0, 0
         self._totals = Counts.zeros(spec)
 
-    def add(self, contribution: Counts) -> None:
-        """Add disjoint users. An overrun is refused before anything changes."""
-        for (name, total), (_, table) in zip(self._totals.tables(), contribution.tables(), strict=True):
-            if table.shape != total.shape:
-                raise ValueError(f"{name} have shape {table.shape}; this stream holds {total.shape}")
-        if self.num_episodes + contribution.num_episodes > self.limit:
+    def add(self, contribution: Episodes | Counts) -> None:
+        """Add disjoint users. Bad input and an overrun are refused before anything changes."""
+        users = len(contribution) if isinstance(contribution, Episodes) else contribution.num_episodes
+        if self.num_episodes + users > self.limit:
             raise ValueError(
-                f"{contribution.num_episodes} more episodes would exceed the {self.limit} declared when the stream "
-                f"was opened ({self.num_episodes} seen); nothing was added"
+                f"{users} more episodes would exceed the {self.limit} declared when the stream was opened "
+                f"({self.num_episodes} seen); nothing was added"
             )
-        for (_, total), (_, table) in zip(self._totals.tables(), contribution.tables(), strict=True):
-            total += table
-        self.num_episodes += contribution.num_episodes
-        self.clipped += contribution.clipped
+        if isinstance(contribution, Episodes):
+            self.clipped += self._totals.accumulate(contribution, self.spec)
+        else:
+            pairs = list(zip(self._totals.tables(), contribution.tables(), strict=True))
+            for (name, total), (_, table) in pairs:
+                if table.shape != total.shape:
+                    raise ValueError(f"{name} have shape {table.shape}; this stream holds {total.shape}")
+            for (_, total), (_, table) in pairs:
+                total += table
+            self.clipped += contribution.clipped
+        self.num_episodes += users
 
     def tables(self) -> dict[str, Ints]:
         """The live raw tables, for the mechanism of the owning stream only."""
