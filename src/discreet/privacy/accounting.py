@@ -642,8 +642,8 @@ def pld_epsilon(entries: Sequence[LedgerEntry], delta: float) -> float:
     One user moves many counters at once; what she does to each noisy value is dominated by one-dimensional noise:
 
     * Laplace, ‖shift‖₁ ≤ Δ: the whole shift in one coordinate. With q = e^{−1/b}, discrete Laplace noise shifted by n
-      has log-ratios (2j − n)/b, j = 0..n, with masses 1/(1+q), (1−q)qʲ/(1+q) inside, qⁿ/(1+q). Two separate shifts
-      that add up to n have the same lattice and mean of the ratio, less mass at both ends and at least 2(1−q)qʲ/(1+q)²
+      has log-ratios (2j − n)/b, j = 0..n, with masses 1/(1+q), (1−q)qʲ/(1+q) inside, qⁿ/(1+q). Two separate
+      shifts adding up to n have the same lattice and mean ratio, less mass at both ends and at least 2(1−q)qʲ/(1+q)²
       at every inner point, which is more: smaller in convex order. Continuous noise is the limit.
     * Gaussian, ‖shift‖₂ ≤ Δ: rotation invariance.
     * Discrete Gaussian, integer shifts: up to a factor e^{±η} per changed counter it is the law of rounding
