@@ -1,1 +1,10 @@
+"""Environments: exact models of benchmarks, reward laws, adversarial losses and the bridge to Gymnasium.
 
+The bridge is `discreet.envs.gym`; it is loaded only when asked for.
+"""
+
+from discreet.envs.linear import LinearMDP
+from discreet.envs.registry import ENVIRONMENTS, EnvSpec, make, spec
+from discreet.envs.rewards import KINDS, RewardLaw
+
+__all__ = ["ENVIRONMENTS", "KINDS", "EnvSpec", "LinearMDP", "RewardLaw", "make", "spec"]

@@ -1,0 +1,324 @@
+"""The environments by name, as the command line and experiments know them."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from discreet.envs import linear, tabular
+from discreet.envs.rewards import RewardLaw
+from discreet.mdp import FiniteMDP, Floats
+
+BERNOULLI = RewardLaw("bernoulli")
+
+#: Environments named `gym:ENV_ID` are read from Gymnasium.
+GYM_PREFIX = "gym:"
+GYM_HORIZON = 20
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """One named environment: its default size, what may be changed about it, and how it is built.
+
+    `build(states, horizon, instance)` gets the defaults filled in. `law` maps the model to its default reward law,
+    `behaviour` to the policy (H, S, A) that its offline logs are collected with.
+    """
+
+    name: str
+    summary: str
+    build: Callable[[int, int, int], FiniteMDP]
+    states: int
+    horizon: int
+    actions: int
+    resizable_states: bool = False
+    resizable_horizon: bool = False
+    random: bool = False
+    staged: bool = False
+    law: Callable[[FiniteMDP], RewardLaw] = lambda mdp: BERNOULLI
+    behaviour: Callable[[FiniteMDP], Floats] = tabular.uniform
+
+    @property
+    def fixed_size(self) -> bool:
+        return not (self.resizable_states or self.resizable_horizon)
+
+
+def _frozen_lake(states: int, horizon: int, instance: int) -> FiniteMDP:
+    from discreet.envs.gym import from_gymnasium
+
+    return from_gymnasium("FrozenLake-v1", horizon)
+
+
+_SPECS = (
+    EnvSpec(
+        "riverswim",
+        "swim right against the current to earn 1, or drift left for 0.005",
+        lambda S, H, i: tabular.riverswim(S, H),
+        6,
+        20,
+        2,
+        resizable_states=True,
+        resizable_horizon=True,
+        behaviour=lambda mdp: tabular.favouring(mdp, 1, 0.8),
+    ),
+    EnvSpec(
+        "chain",
+        "Strens' chain: walk on for a distant 1, or return to the start for 0.2; actions slip",
+        lambda S, H, i: tabular.chain(S, H),
+        5,
+        20,
+        2,
+        resizable_states=True,
+        resizable_horizon=True,
+    ),
+    EnvSpec(
+        "deep-sea",
+        "only going right at every step finds the treasure; as many steps as states",
+        lambda S, H, i: tabular.deep_sea(S),
+        10,
+        10,
+        2,
+        resizable_states=True,
+        resizable_horizon=True,
+    ),
+    EnvSpec(
+        "two-rooms",
+        "a 4×4 grid of two rooms joined by one door, slippery",
+        lambda S, H, i: tabular.two_rooms(),
+        16,
+        15,
+        4,
+    ),
+    EnvSpec(
+        "frozenlake",
+        "Gymnasium's slippery 4×4 lake",
+        _frozen_lake,
+        16,
+        20,
+        4,
+        resizable_horizon=True,
+    ),
+    EnvSpec(
+        "dirichlet",
+        "random dense rows, three rewarded cells",
+        lambda S, H, i: tabular.dirichlet(S, 3, H, instance=i),
+        5,
+        10,
+        3,
+        resizable_states=True,
+        resizable_horizon=True,
+        random=True,
+    ),
+    EnvSpec(
+        "sparse-dirichlet",
+        "random rows with three successors each, three rewarded cells",
+        lambda S, H, i: tabular.dirichlet(S, 3, H, support=min(3, S), instance=i),
+        20,
+        20,
+        3,
+        resizable_states=True,
+        resizable_horizon=True,
+        random=True,
+    ),
+    EnvSpec(
+        "nonstationary-dirichlet",
+        "a fresh random kernel at every step, one paying cell per step in the second half",
+        lambda S, H, i: tabular.nonstationary_dirichlet(S, 2, H, instance=i),
+        4,
+        8,
+        2,
+        resizable_states=True,
+        resizable_horizon=True,
+        random=True,
+        staged=True,
+    ),
+    EnvSpec(
+        "flipswim",
+        "RiverSwim whose actions are swapped at odd steps",
+        lambda S, H, i: tabular.flipswim(),
+        3,
+        6,
+        2,
+        staged=True,
+    ),
+    EnvSpec(
+        "changeswim",
+        "RiverSwim whose left bank pays 1 from step 6 on",
+        lambda S, H, i: tabular.changeswim(),
+        4,
+        12,
+        2,
+        staged=True,
+    ),
+    EnvSpec(
+        "swapswim",
+        "RiverSwim whose actions are swapped from step 6 on",
+        lambda S, H, i: tabular.swapswim(),
+        4,
+        12,
+        2,
+        staged=True,
+    ),
+    EnvSpec(
+        "random-uniform",
+        "random model for offline logs, uniform behaviour",
+        lambda S, H, i: tabular.random_rewards(S, 4, H, instance=i),
+        5,
+        10,
+        4,
+        resizable_states=True,
+        resizable_horizon=True,
+        random=True,
+    ),
+    EnvSpec(
+        "random-skewed",
+        "the same random model, behaviour plays action 0 in 90 % of the steps",
+        lambda S, H, i: tabular.random_rewards(S, 4, H, instance=i),
+        5,
+        10,
+        4,
+        resizable_states=True,
+        resizable_horizon=True,
+        random=True,
+        behaviour=lambda mdp: tabular.favouring(mdp, 0, 0.9),
+    ),
+    EnvSpec(
+        "adversarial-coverage",
+        "offline trap: rarely logged actions look good by luck and are bad",
+        lambda S, H, i: tabular.adversarial_coverage(),
+        5,
+        10,
+        8,
+        behaviour=lambda mdp: tabular.favouring(mdp, 0, 0.93),
+    ),
+    EnvSpec(
+        "heavy-joint",
+        "hard instance for heavy tails under joint privacy: parallel bandits, rare large rewards",
+        lambda S, H, i: tabular.heavy_joint(S, 3, instance=i),
+        6,
+        1,
+        3,
+        resizable_states=True,
+        random=True,
+        law=tabular.two_point_law,
+    ),
+    EnvSpec(
+        "heavy-local",
+        "hard instance for heavy tails under local privacy: a tree with one better leaf",
+        lambda S, H, i: tabular.heavy_local(instance=i),
+        9,
+        3,
+        2,
+        random=True,
+        law=tabular.two_point_law,
+    ),
+    EnvSpec(
+        "linear",
+        "the linear MDP with ten features of the offline experiments",
+        lambda S, H, i: linear.two_state_linear(H, instance=i).to_finite(),
+        2,
+        20,
+        100,
+        resizable_horizon=True,
+        random=True,
+        staged=True,
+        behaviour=lambda mdp: tabular.favouring(mdp, 0, 0.6),
+    ),
+    EnvSpec(
+        "layered",
+        "loop-free, layers 1-4-4, for adversarial losses",
+        lambda S, H, i: tabular.layered(tabular.LAYERED, 2, instance=i),
+        4,
+        3,
+        2,
+        random=True,
+        staged=True,
+    ),
+    EnvSpec(
+        "layered-large",
+        "loop-free, layers 1-5-5-5-5-5, for adversarial losses",
+        lambda S, H, i: tabular.layered(tabular.LAYERED_LARGE, 3, instance=i),
+        5,
+        6,
+        3,
+        random=True,
+        staged=True,
+    ),
+    EnvSpec(
+        "lock",
+        "a combination lock that only planning ahead opens, for adversarial losses",
+        lambda S, H, i: tabular.lock(instance=i),
+        2,
+        6,
+        3,
+        random=True,
+        staged=True,
+    ),
+)
+
+ENVIRONMENTS: Mapping[str, EnvSpec] = MappingProxyType({spec.name: spec for spec in _SPECS})
+
+
+def spec(name: str) -> EnvSpec:
+    """The specification behind a name; an unknown name is answered with the nearest known one."""
+    if name in ENVIRONMENTS:
+        return ENVIRONMENTS[name]
+    if name.startswith(GYM_PREFIX):
+        return _gym_spec(name)
+    near = difflib.get_close_matches(name, ENVIRONMENTS, n=1, cutoff=0.0)[0]
+    raise ValueError(
+        f"unknown environment {name!r}; did you mean {near!r}? Known are {', '.join(sorted(ENVIRONMENTS))} "
+        f"and {GYM_PREFIX}ENV_ID for Gymnasium's toy-text environments"
+    )
+
+
+def make(
+    name: str = "riverswim", states: int | None = None, horizon: int | None = None, instance: int = 0
+) -> FiniteMDP:
+    """The model of a named environment; sizes left out are the environment's own."""
+    chosen = spec(name)
+    if name == "deep-sea" and states is None:
+        states = horizon
+    elif name == "deep-sea" and horizon is None:
+        horizon = states
+    S = _size(chosen, "states", states, chosen.states, chosen.resizable_states)
+    H = _size(chosen, "horizon", horizon, chosen.horizon, chosen.resizable_horizon)
+    if name == "deep-sea" and S != H:
+        raise ValueError(f"deep-sea takes as many steps as it has states, but states is {S} and horizon is {H}")
+    i = tabular.whole("instance", instance, 0)
+    if i and not chosen.random:
+        raise ValueError(f"{name} is not random, so instance must be left at 0 and not {i}")
+    mdp = copy.copy(chosen.build(S, H, i))
+    object.__setattr__(mdp, "name", name)  # `replace` would rescale the rows once more and move their last bits
+    return mdp
+
+
+def _size(chosen: EnvSpec, option: str, wanted: int | None, own: int, resizable: bool) -> int:
+    if wanted is None:
+        return own
+    value = tabular.whole(option, wanted, 1)
+    if value != own and not resizable:
+        raise ValueError(f"{chosen.name} has a fixed {option} of {own}; it cannot be built with {option} {value}")
+    return value
+
+
+def _gym_spec(name: str) -> EnvSpec:
+    """A specification read from the Gymnasium environment itself."""
+    from discreet.envs.gym import from_gymnasium
+
+    env_id = name.removeprefix(GYM_PREFIX)
+    model = from_gymnasium(env_id, GYM_HORIZON)
+    low, high = float(model.rewards.min()), float(model.rewards.max())
+    law = BERNOULLI if low >= 0 and high <= 1 else RewardLaw("deterministic")
+    return EnvSpec(
+        name,
+        f"Gymnasium's {env_id}, mean rewards in [{low:g}, {high:g}]",
+        lambda S, H, i: from_gymnasium(env_id, H),
+        model.num_states,
+        GYM_HORIZON,
+        model.num_actions,
+        resizable_horizon=True,
+        law=lambda mdp: law,
+    )
