@@ -3,8 +3,20 @@
 The bridge is `discreet.envs.gym`; it is loaded only when asked for.
 """
 
+from discreet.envs.adversaries import ADVERSARIES, LossSequence, adversary
 from discreet.envs.linear import LinearMDP
 from discreet.envs.registry import ENVIRONMENTS, EnvSpec, make, spec
 from discreet.envs.rewards import KINDS, RewardLaw
 
-__all__ = ["ENVIRONMENTS", "KINDS", "EnvSpec", "LinearMDP", "RewardLaw", "make", "spec"]
+__all__ = [
+    "ADVERSARIES",
+    "ENVIRONMENTS",
+    "KINDS",
+    "EnvSpec",
+    "LinearMDP",
+    "LossSequence",
+    "RewardLaw",
+    "adversary",
+    "make",
+    "spec",
+]

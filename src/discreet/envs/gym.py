@@ -52,7 +52,7 @@ def from_gymnasium(env: AnyEnv | str, horizon: int) -> FiniteMDP:
 
     Probabilities of repeated successors add up; rewards become expectations and keep their range, even beyond [0, 1].
     An episode that is done earns nothing more: where every final state already loops on itself without reward (as in
-    FrozenLake) the states are Gymnasium's own, otherwise one absorbing state is appended that every final move enters.
+    FrozenLake) the states are Gymnasium's own; else an absorbing state is appended that every final move enters.
     """
     opened = open_env(env, horizon)
     observations, actions = _discrete(opened)
