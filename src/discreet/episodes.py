@@ -22,9 +22,7 @@ class Episodes:
     def __post_init__(self) -> None:
         states, actions, rewards = np.asarray(self.states), np.asarray(self.actions), np.asarray(self.rewards)
         if actions.ndim != 2 or rewards.shape != actions.shape:
-            raise ValueError(
-                f"actions have shape {actions.shape} and rewards {rewards.shape}; both must be (K, H)"
-            )
+            raise ValueError(f"actions have shape {actions.shape} and rewards {rewards.shape}; both must be (K, H)")
         K, H = actions.shape
         if states.shape != (K, H + 1):
             raise ValueError(f"states have shape {states.shape}; expected {(K, H + 1)}: one more than actions")

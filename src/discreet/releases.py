@@ -14,8 +14,9 @@ from discreet.kernels.projection import project_counts
 from discreet.mdp import Floats, frozen
 
 
-class PerTable(NamedTuple):
-    """One number (or one array shaped like the table) for each table of counts, in natural units."""
+@dataclass(frozen=True, eq=False)
+class PerTable:
+    """One number (or one array shaped like the table) for each table of counts, in the table's units."""
 
     visits: float | Floats = 0.0
     transitions: float | Floats = 0.0
@@ -23,7 +24,7 @@ class PerTable(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A valid estimate: rows of P̃ are distributions, r̃ lies in the reward range, Ñ ≥ 0."""
+    """A valid estimate: rows of P̃ are distributions, r̃ lies in [0, 1] (the scaled reward range), Ñ ≥ 0."""
 
     transitions: Floats  # (G, S, A, S)
     rewards: Floats  # (G, S, A)
@@ -41,7 +42,7 @@ class PrivateCounts:
 
     visits: Floats  # (G, S, A)
     transitions: Floats  # (G, S, A, S)
-    reward_sums: Floats  # (G, S, A), above the low end of the reward range, natural units
+    reward_sums: Floats  # (G, S, A), of rewards scaled so that the public range is [0, 1]
     horizon: int
     num_episodes: int
     widths: PerTable = PerTable()
@@ -77,7 +78,6 @@ class PrivateCounts:
         safe = np.where(known, totals, 1.0)
         P = np.where(known[:, None], rows / safe[:, None], 1.0 / S)
         visits = totals.reshape(self.visits.shape)
-        low, high = self.reward_range or (0.0, 1.0)
-        means = low + self.reward_sums / safe.reshape(self.visits.shape)
-        rewards = np.where(visits > 0, np.clip(means, low, high), low)
+        means = self.reward_sums / safe.reshape(self.visits.shape)
+        rewards = np.where(visits > 0, np.clip(means, 0.0, 1.0), 0.0)
         return Model(P.reshape(self.transitions.shape), rewards, visits)

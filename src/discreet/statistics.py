@@ -18,6 +18,10 @@ from discreet.privacy.accounting import Neighbours
 LARGEST_SUM = 2**61
 
 
+#: Without a declared range a single reward still has to fit the sums.
+UNBOUNDED_REWARD = 2.0**12
+
+
 class Sensitivity(NamedTuple):
     """Largest change of one table when one user's episode changes, in the units of the table's integers."""
 
@@ -29,8 +33,8 @@ class Sensitivity(NamedTuple):
 class CountSpec:
     """Public description of a `Counts` statistic: every number a privatizer may calibrate to.
 
-    Rewards are clipped to `reward_range`, shifted to start at 0 and rounded to multiples of `grid`;
-    `reward_range=None` (no bound) is for non-private use only.
+    Rewards are clipped to `reward_range`, scaled so that the range becomes [0, 1], and rounded to multiples of
+    `grid`; learners plan in these units. `reward_range=None` (no bound, no scaling) is for non-private use only.
     """
 
     num_states: int
@@ -45,8 +49,8 @@ class CountSpec:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         mantissa, _ = math.frexp(self.grid)
-        if mantissa != 0.5:
-            raise ValueError(f"grid is {self.grid}; it must be a power of two")
+        if mantissa != 0.5 or self.grid > 1:
+            raise ValueError(f"grid is {self.grid}; it must be a power of two, at most 1")
         if self.reward_range is not None:
             low, high = self.reward_range
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
@@ -62,9 +66,8 @@ class CountSpec:
         num_episodes: int,
         reward_range: tuple[float, float] | None = (0.0, 1.0),
     ) -> CountSpec:
-        """A spec whose grid is at most 1/K of the reward range, so that rounding moves a sum by at most 1/2."""
-        low, high = reward_range or (0.0, 1.0)
-        grid = 2.0 ** math.floor(math.log2((high - low) / max(num_episodes, 2)))
+        """A spec whose grid is at most 1/K, so that rounding moves the sum of K rewards by at most 1/2."""
+        grid = 2.0 ** -max(num_episodes - 1, 1).bit_length()
         return cls(num_states, num_actions, horizon, pooled, grid, reward_range)
 
     @property
@@ -74,8 +77,7 @@ class CountSpec:
     @property
     def reward_units(self) -> int:
         """Largest reward in grid units."""
-        low, high = self.reward_range or (0.0, 1.0)
-        return math.ceil((high - low) / self.grid)
+        return math.ceil(1.0 / self.grid)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         G, S, A = self.stages, self.num_states, self.num_actions
@@ -89,10 +91,10 @@ class CountSpec:
 
     def on_grid(self, rewards: Floats) -> tuple[Ints, int]:
         """Rewards as whole grid units, and how many were clipped (a number that is itself not private)."""
-        low, high = self.reward_range or (-(2.0**20), 2.0**20)
-        origin = low if self.reward_range is not None else 0.0
+        low, high = self.reward_range or (-UNBOUNDED_REWARD, UNBOUNDED_REWARD)
         clipped = np.clip(rewards, low, high)
-        units = np.rint((clipped - origin) / self.grid).astype(np.int64)
+        scaled = clipped if self.reward_range is None else (clipped - low) / (high - low)
+        units = np.rint(scaled / self.grid).astype(np.int64)
         return units, int(np.count_nonzero(clipped != rewards))
 
 
@@ -125,12 +127,10 @@ class Counts:
             ("state", episodes.states, spec.num_states),
             ("action", episodes.actions, spec.num_actions),
         ):
-            if values.size and not (0 <= values.min() and values.max() < limit):
+            if values.size and not (values.min() >= 0 and values.max() < limit):
                 raise ValueError(f"a {name} lies outside 0..{limit - 1}")
         units, clipped = spec.on_grid(episodes.rewards)
-        kernel.count_steps(
-            episodes.states, episodes.actions, units, self.visits, self.transitions, self.reward_sums
-        )
+        kernel.count_steps(episodes.states, episodes.actions, units, self.visits, self.transitions, self.reward_sums)
         return clipped
 
     @staticmethod

@@ -1,0 +1,355 @@
+"""Runs: an experiment is pure data, the loop is short, the regret is exact."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from discreet import catalog
+from discreet.agents.ucbvi import UCBVI
+from discreet.bonuses import saturated_until
+from discreet.envs import registry
+from discreet.envs.rewards import RewardLaw
+from discreet.episodes import MDPSimulator, Simulator
+from discreet.kernels import loop as kernel
+from discreet.mdp import FiniteMDP, Floats, Ints
+from discreet.planning import optimal_plan, policy_value, tie_order, uniform_policy
+from discreet.privacy.accounting import Guarantee
+from discreet.privacy.exact import Exact
+from discreet.privacy.noise import NoiseSource
+from discreet.schedules import EveryEpisode
+from discreet.statistics import Counts, CountSpec
+
+#: Episodes simulated at once by the compiled loop, and at most by one rollout: bounds memory, changes no number.
+CHUNK = 16_384
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that determines a run but its seed. Hashable; `id` names it."""
+
+    algorithm: str
+    env: str = "riverswim"
+    states: int | None = None
+    horizon: int | None = None
+    instance: int = 0
+    episodes: int = 20_000
+    pooled: bool = False
+    schedule: str = "epochs"
+    confidence_scale: float | None = None
+    reward_law: str | None = None
+    alpha: float = 2.0
+    mode: str = "practical"
+    epsilon: float | None = None
+    delta: float = 0.0
+    model: str = "joint"
+    neighbours: str = "replace"
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise ValueError(f"episodes is {self.episodes}; at least one user must play")
+        if self.schedule not in catalog.SCHEDULES:
+            raise ValueError(f"unknown schedule {self.schedule!r}; choose one of {', '.join(catalog.SCHEDULES)}")
+        scale = self.confidence_scale
+        if scale is not None and not (math.isfinite(scale) and scale >= 0):
+            raise ValueError(f"confidence-scale is {scale}; it must be a number of at least 0")
+        registry.spec(self.env)
+        entry = catalog.algorithm(self.algorithm)
+        if self.mode not in catalog.MODES:
+            raise ValueError(f"unknown mode {self.mode!r}; choose one of {', '.join(catalog.MODES)}")
+        if self.model not in entry.models:
+            known = ", ".join(entry.models)
+            raise ValueError(f"{self.algorithm} has no {self.model} form; choose one of {known}")
+        if entry.private and self.epsilon is None:
+            raise ValueError(f"{self.algorithm} is private: give it a budget with epsilon")
+        if not entry.private and self.epsilon is not None:
+            raise ValueError(f"{self.algorithm} is not private: it takes no epsilon")
+
+    @property
+    def id(self) -> str:
+        """A short name that two experiments share exactly when all their fields agree."""
+        canonical = json.dumps(asdict(self), sort_keys=True)
+        return f"{self.algorithm}-{self.env}-{hashlib.sha256(canonical.encode()).hexdigest()[:10]}".replace(":", "-")
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """What a run leaves behind. Regret and returns are computed with the true model: simulation only, not private."""
+
+    experiment: Experiment
+    seed: int | None
+    checkpoints: Ints  # episodes
+    regret: Floats  # cumulative, at the checkpoints
+    random_regret: float  # of the uniform policy over all episodes
+    value_optimal: float
+    value_random: float
+    final_value: float
+    switches: int  # distinct consecutive policies
+    guarantee: Guarantee
+    seconds: float  # CPU time of the loop: plan, noise, rollout, update
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    version: str = field(default_factory=lambda: version("discreet"))
+
+    @property
+    def regret_ratio(self) -> float | None:
+        """Regret over that of the uniform random policy: 1 means nothing was learned."""
+        return float(self.regret[-1]) / self.random_regret if self.random_regret > 0 else None
+
+
+@dataclass(frozen=True)
+class Played:
+    """One policy and the number of consecutive users who played it."""
+
+    policy: Floats | Ints  # (H, S, A) probabilities or (H, S) actions
+    users: int
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A built experiment: the model (hidden from the learner), the simulator's law, and the public description."""
+
+    mdp: FiniteMDP
+    law: RewardLaw
+    spec: CountSpec
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> Setting:
+        chosen = registry.spec(experiment.env)
+        mdp = registry.make(experiment.env, experiment.states, experiment.horizon, experiment.instance)
+        if experiment.pooled and not mdp.stationary:
+            raise ValueError(f"{experiment.env} changes with the step, so its counts cannot be pooled over steps")
+        law = chosen.law(mdp)
+        if experiment.reward_law is not None:
+            law = RewardLaw(experiment.reward_law, alpha=experiment.alpha)
+            law.check_means(mdp.rewards)
+        interval = law.range(mdp.rewards)
+        if interval is not None and interval[0] >= 0 and interval[1] <= 1:
+            interval = (0.0, 1.0)
+        spec = CountSpec.for_episodes(
+            mdp.num_states, mdp.num_actions, mdp.horizon, experiment.pooled, experiment.episodes, interval
+        )
+        return cls(mdp, law, spec)
+
+
+class Clock:
+    """CPU seconds of the loop; what happens while it is stopped does not count."""
+
+    def __init__(self) -> None:
+        self.seconds, self._since = 0.0, 0.0
+
+    def __enter__(self) -> None:
+        self._since = time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.process_time() - self._since
+
+
+def generators(seed: int | None) -> tuple[np.random.SeedSequence, NoiseSource]:
+    """Independent environment and noise from one seed; without a seed the noise is cryptographically secure."""
+    environment, noise = np.random.SeedSequence(seed).spawn(2)
+    return environment, NoiseSource.secure() if seed is None else NoiseSource.seeded(noise)
+
+
+def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None = None) -> RunResult:
+    """Play all episodes and evaluate every distinct policy exactly.
+
+    `seed=None` draws fresh randomness and secure noise; any seed makes the run a simulation.
+    """
+    setting = Setting.of(experiment)
+    mdp, spec = setting.mdp, setting.spec
+    problem = catalog.Problem(
+        mdp.num_states,
+        mdp.num_actions,
+        mdp.horizon,
+        experiment.episodes,
+        experiment.pooled,
+        experiment.schedule,
+        experiment.confidence_scale,
+        experiment.mode,
+        experiment.epsilon,
+        experiment.delta,
+        experiment.model,
+        experiment.neighbours,
+        tie_seed=0 if seed is None else seed,
+    )
+    triple = catalog.algorithm(experiment.algorithm).build(problem)
+    environment, noise = generators(seed)
+    simulator = MDPSimulator(mdp, setting.law, environment)
+    clock = Clock()
+    guarantee = triple.privatizer.open(spec, experiment.episodes, noise).guarantee
+    if _compilable(triple, setting, experiment.episodes):
+        played = _compiled_loop(triple.agent, simulator, spec, experiment.episodes, clock)  # type: ignore[arg-type]
+    else:
+        played = _loop(triple, simulator, spec, experiment.episodes, noise, clock)
+    curve = RegretCurve(mdp, experiment.episodes)
+    for part in played:
+        curve.add(part)
+        if progress is not None:
+            progress(part.users)
+    return RunResult(
+        experiment,
+        seed,
+        curve.checkpoints,
+        curve.regret,
+        experiment.episodes * (curve.optimal - curve.random),
+        curve.optimal,
+        curve.random,
+        curve.last,
+        curve.switches,
+        guarantee,
+        clock.seconds,
+    )
+
+
+def _loop(
+    triple: catalog.Triple,
+    simulator: Simulator,
+    spec: CountSpec,
+    num_episodes: int,
+    noise: NoiseSource,
+    clock: Clock,
+) -> Iterator[Played]:
+    """Release, plan, let users play, add: the one loop of every learner."""
+    agent, privatizer, schedule = triple
+    with clock:
+        stream = privatizer.open(spec, num_episodes, noise)
+        plan = agent.plan(stream.release(), None)
+    done = 0
+    while done < num_episodes:
+        users = min(schedule.length(done), num_episodes - done)
+        with clock:
+            for start in range(0, users, CHUNK):
+                stream.add(simulator.rollout(plan.policy, min(CHUNK, users - start)))
+        yield Played(plan.policy if plan.actions is None else plan.actions, users)
+        done += users
+        if done < num_episodes:
+            with clock:
+                plan = agent.plan(stream.release(), plan)
+
+
+def _compilable(triple: catalog.Triple, setting: Setting, num_episodes: int) -> bool:
+    """Whether the compiled loop computes exactly what the general one would."""
+    agent, privatizer, schedule = triple
+    if not (isinstance(agent, UCBVI) and isinstance(privatizer, Exact) and isinstance(schedule, EveryEpisode)):
+        return False
+    spec, law = setting.spec, setting.law
+    shape = (spec.horizon, spec.num_states, spec.num_actions)
+    most_visits = num_episodes * (spec.horizon if spec.pooled else 1)
+    saturated = agent.bonus == "hoeffding" or most_visits <= saturated_until(shape, num_episodes, agent.beta)
+    return saturated and law.bounded and law.scale == 1.0 and spec.reward_range == (0.0, 1.0)
+
+
+def _compiled_loop(
+    agent: UCBVI, simulator: MDPSimulator, spec: CountSpec, num_episodes: int, clock: Clock
+) -> Iterator[Played]:
+    """The same run as `_loop` with Exact counts and a plan for every user, without leaving compiled code."""
+    shape = H, S, _ = spec.horizon, spec.num_states, spec.num_actions
+    counts = Counts.zeros(spec)
+    model = np.full(counts.transitions.shape, 1.0 / S)
+    rewards, per_std = np.zeros(counts.visits.shape), np.zeros(counts.visits.shape)
+    fixed = np.full(counts.visits.shape, np.inf)
+    ceiling = np.full(shape, np.inf)
+    actions = np.full((H, S), -1, dtype=np.int64)
+    quality, values = np.empty(shape), np.empty((H + 1, S))
+    chunk = max(1, min(CHUNK, 4_000_000 // (H * S)))
+    for start in range(0, num_episodes, chunk):
+        n = min(chunk, num_episodes - start)
+        with clock:
+            policies = np.empty((n, H, S), dtype=np.int64)
+            lengths = np.zeros(n, dtype=np.int64)
+            bernoulli = simulator.law.kind == "bernoulli"  # type: ignore[attr-defined]
+            filled = kernel.ucbvi(
+                simulator.cumulative,
+                simulator.mdp.rewards,
+                simulator.cumulative_initial,
+                simulator.uniforms(n),
+                simulator.reward_noise.random((n, H)) if bernoulli else np.empty((0, 0)),
+                spec.grid,
+                tuple(agent.coefficients(shape)),
+                agent.monotone,
+                tie_order(shape, agent.tie_seed),
+                counts.visits,
+                counts.transitions,
+                counts.reward_sums,
+                model,
+                rewards,
+                fixed,
+                per_std,
+                ceiling,
+                quality,
+                values,
+                actions,
+                policies,
+                lengths,
+            )
+        for i in range(filled):
+            yield Played(policies[i], int(lengths[i]))
+
+
+class RegretCurve:
+    """Σ_k (V* − V^{π_k}) over all episodes; each distinct policy is evaluated once, checkpoints only select."""
+
+    def __init__(self, mdp: FiniteMDP, num_episodes: int, points: int = 100) -> None:
+        self.mdp = mdp
+        self.optimal = float(mdp.initial @ optimal_plan(mdp).value[0])
+        self.random = policy_value(mdp, uniform_policy((mdp.horizon, mdp.num_states, mdp.num_actions)))
+        self.checkpoints = np.unique(np.geomspace(1, num_episodes, points).round().astype(np.int64))
+        self.regret = np.zeros(len(self.checkpoints))
+        self.last, self.switches = self.random, -1
+        self._known: dict[bytes, float] = {}
+        self._previous = b""
+        self._done, self._total, self._filled = 0, 0.0, 0
+
+    def add(self, part: Played) -> None:
+        key = hashlib.blake2b(np.ascontiguousarray(part.policy), digest_size=16).digest()
+        if key not in self._known:
+            self._known[key] = policy_value(self.mdp, part.policy)
+        if key != self._previous:
+            self.switches += 1
+            self._previous = key
+        self.last = self._known[key]
+        gap = self.optimal - self.last
+        while self._filled < len(self.checkpoints) and self.checkpoints[self._filled] <= self._done + part.users:
+            self.regret[self._filled] = self._total + gap * float(self.checkpoints[self._filled] - self._done)
+            self._filled += 1
+        self._done += part.users
+        self._total += gap * part.users
+
+
+def warm_up(experiment: Experiment) -> None:
+    """Compile (or load from the cache) everything the experiment will call, outside any measurement."""
+    run(replace(experiment, episodes=min(experiment.episodes, 3)), seed=0)
+
+
+def run_seeds(
+    experiment: Experiment, seeds: Sequence[int | None], jobs: int = 1, progress: Progress | None = None
+) -> list[RunResult]:
+    """One result per seed, in order. Several seeds run in parallel processes; the numbers do not depend on it."""
+    warm_up(experiment)
+    if jobs == 1 or len(seeds) == 1:
+        return [run(experiment, seed, progress) for seed in seeds]
+    from joblib import Parallel, delayed
+
+    results: list[RunResult] = []
+    for result in Parallel(n_jobs=jobs, return_as="generator")(
+        delayed(_warm_run)(experiment, seed) for seed in seeds
+    ):
+        results.append(result)
+        if progress is not None:
+            progress(experiment.episodes)
+    return results
+
+
+def _warm_run(experiment: Experiment, seed: int | None) -> RunResult:
+    warm_up(experiment)
+    return run(experiment, seed)
