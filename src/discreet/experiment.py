@@ -275,7 +275,7 @@ def _compiled_loop(
                 simulator.uniforms(n),
                 simulator.reward_noise.random((n, H)) if bernoulli else np.empty((0, 0)),
                 spec.grid,
-                tuple(agent.coefficients(shape)),
+                agent.coefficients(shape),
                 agent.monotone,
                 tie_order(shape, agent.tie_seed),
                 counts.visits,
@@ -307,23 +307,25 @@ class RegretCurve:
         self.regret = np.zeros(len(self.checkpoints))
         self.last, self.switches = self.random, -1
         self._known: dict[bytes, float] = {}
-        self._previous = b""
-        self._done, self._total, self._filled = 0, 0.0, 0
+        self._current = b""
+        self._since, self._before = 0, 0.0  # when the current policy came, and the regret until then
+        self._done, self._filled = 0, 0
 
     def add(self, part: Played) -> None:
-        key = hashlib.blake2b(np.ascontiguousarray(part.policy), digest_size=16).digest()
-        if key not in self._known:
-            self._known[key] = policy_value(self.mdp, part.policy)
-        if key != self._previous:
+        key = hashlib.blake2b(part.policy.tobytes(), digest_size=16).digest()
+        if key != self._current:
+            if key not in self._known:
+                self._known[key] = policy_value(self.mdp, part.policy)
+            self._before = self._at(self._done)
+            self._since, self._current, self.last = self._done, key, self._known[key]
             self.switches += 1
-            self._previous = key
-        self.last = self._known[key]
-        gap = self.optimal - self.last
-        while self._filled < len(self.checkpoints) and self.checkpoints[self._filled] <= self._done + part.users:
-            self.regret[self._filled] = self._total + gap * float(self.checkpoints[self._filled] - self._done)
-            self._filled += 1
         self._done += part.users
-        self._total += gap * part.users
+        while self._filled < len(self.checkpoints) and self.checkpoints[self._filled] <= self._done:
+            self.regret[self._filled] = self._at(int(self.checkpoints[self._filled]))
+            self._filled += 1
+
+    def _at(self, episode: int) -> float:
+        return self._before + (self.optimal - self.last) * (episode - self._since)
 
 
 def warm_up(experiment: Experiment) -> None:

@@ -42,7 +42,7 @@ class Plan:
         """(H, S) when the policy is deterministic, else None."""
         if not ((self.policy == 0.0) | (self.policy == 1.0)).all():
             return None
-        return self.policy.argmax(axis=2)
+        return np.asarray(self.policy.argmax(axis=2), dtype=np.int64)
 
 
 class Agent(Protocol):

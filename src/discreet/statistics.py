@@ -110,7 +110,8 @@ class Counts:
 
     @classmethod
     def zeros(cls, spec: CountSpec) -> Counts:
-        return cls(*(np.zeros(shape, dtype=np.int64) for shape in spec.shapes().values()), 0)
+        visits, transitions, rewards = (np.zeros(shape, dtype=np.int64) for shape in spec.shapes().values())
+        return cls(visits, transitions, rewards, num_episodes=0)
 
     @classmethod
     def of(cls, episodes: Episodes, spec: CountSpec) -> Counts:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from discreet.episodes import Episodes
 from discreet.privacy.accounting import Guarantee, LedgerEntry, no_privacy
 from discreet.privacy.noise import NoiseSource
@@ -33,9 +35,9 @@ class ExactStream:
     def release(self) -> PrivateCounts:
         spec, tables = self._sums.spec, self._sums.tables()
         return PrivateCounts(
-            tables["visits"],
-            tables["transitions"],
-            tables["rewards"] * spec.grid,
+            tables["visits"].astype(np.float64),
+            tables["transitions"].astype(np.float64),
+            np.asarray(tables["rewards"] * spec.grid, dtype=np.float64),
             spec.horizon,
             self._sums.num_episodes,
             reward_range=spec.reward_range,
