@@ -1,0 +1,50 @@
+# The two commands to know: `make demo` shows learning curves, `make test` checks everything.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/installed
+
+.PHONY: help install demo test lint bench docs clean
+
+help:
+	@echo "make demo     install, compare the learners on RiverSwim, write demo/regret.png"
+	@echo "make test     install, check style and types, run all tests"
+	@echo "make install  only create .venv, with everything the other targets need"
+	@echo "make bench    measure speed against plain baselines, write benchmarks/results.json"
+	@echo "make docs     rewrite docs/algorithms.md from the catalog"
+	@echo "make clean    remove everything that make made (results of your own runs stay)"
+
+install: $(STAMP)
+
+# uv where there is one (seconds), else venv and pip; both read the same pins.
+$(STAMP): pyproject.toml constraints.txt
+	@set -e; \
+	if command -v uv >/dev/null 2>&1; then \
+	  uv venv --quiet --allow-existing --python "$(PYTHON)" .venv; \
+	  uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'; \
+	else \
+	  "$(PYTHON)" -m venv .venv; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint constraints.txt --editable '.[dev]'; \
+	fi
+	@touch $@
+
+demo: install
+	$(BIN)/discreet demo --out demo
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest -q -n 2
+
+bench: install
+	$(BIN)/python benchmarks/run.py
+
+docs: install
+	$(BIN)/discreet algorithms --markdown > docs/algorithms.md
+
+clean:
+	rm -rf .venv build dist demo benchmarks/results.json .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
