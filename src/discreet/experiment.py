@@ -140,6 +140,25 @@ class Setting:
         )
         return cls(mdp, law, spec)
 
+    def triple(self, experiment: Experiment, seed: int | None = 0) -> catalog.Triple:
+        """The learner, configured with public facts only."""
+        problem = catalog.Problem(
+            self.mdp.num_states,
+            self.mdp.num_actions,
+            self.mdp.horizon,
+            experiment.episodes,
+            experiment.pooled,
+            experiment.schedule,
+            experiment.confidence_scale,
+            experiment.mode,
+            experiment.epsilon,
+            experiment.delta,
+            experiment.model,
+            experiment.neighbours,
+            tie_seed=0 if seed is None else seed,
+        )
+        return catalog.algorithm(experiment.algorithm).build(problem)
+
 
 class Clock:
     """CPU seconds of the loop; what happens while it is stopped does not count."""
@@ -167,22 +186,7 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
     """
     setting = Setting.of(experiment)
     mdp, spec = setting.mdp, setting.spec
-    problem = catalog.Problem(
-        mdp.num_states,
-        mdp.num_actions,
-        mdp.horizon,
-        experiment.episodes,
-        experiment.pooled,
-        experiment.schedule,
-        experiment.confidence_scale,
-        experiment.mode,
-        experiment.epsilon,
-        experiment.delta,
-        experiment.model,
-        experiment.neighbours,
-        tie_seed=0 if seed is None else seed,
-    )
-    triple = catalog.algorithm(experiment.algorithm).build(problem)
+    triple = setting.triple(experiment, seed)
     environment, noise = generators(seed)
     simulator = MDPSimulator(mdp, setting.law, environment)
     clock = Clock()
@@ -334,22 +338,39 @@ def warm_up(experiment: Experiment) -> None:
 
 
 def run_seeds(
-    experiment: Experiment, seeds: Sequence[int | None], jobs: int = 1, progress: Progress | None = None
+    experiment: Experiment,
+    seeds: Sequence[int | None],
+    jobs: int = 1,
+    progress: Progress | None = None,
+    finished: Callable[[RunResult], None] | None = None,
 ) -> list[RunResult]:
-    """One result per seed, in order. Several seeds run in parallel processes; the numbers do not depend on it."""
+    """One result per seed, in order. Several seeds run in parallel processes; the numbers do not depend on it.
+
+    `finished` gets every result as soon as it is there, so that a killed run keeps what it has done.
+    """
     warm_up(experiment)
+    results: list[RunResult] = []
+    for result in _results(experiment, seeds, jobs, progress):
+        results.append(result)
+        if finished is not None:
+            finished(result)
+    return results
+
+
+def _results(
+    experiment: Experiment, seeds: Sequence[int | None], jobs: int, progress: Progress | None
+) -> Iterator[RunResult]:
     if jobs == 1 or len(seeds) == 1:
-        return [run(experiment, seed, progress) for seed in seeds]
+        yield from (run(experiment, seed, progress) for seed in seeds)
+        return
     from joblib import Parallel, delayed
 
-    results: list[RunResult] = []
     for result in Parallel(n_jobs=jobs, return_as="generator")(
         delayed(_warm_run)(experiment, seed) for seed in seeds
     ):
-        results.append(result)
         if progress is not None:
             progress(experiment.episodes)
-    return results
+        yield result
 
 
 def _warm_run(experiment: Experiment, seed: int | None) -> RunResult:
