@@ -177,7 +177,7 @@ class FiniteMDPEnv(gymnasium.Env[np.int64, np.int64]):
         if self._step is None or self._step >= self.mdp.horizon:
             raise gymnasium.error.ResetNeeded("the episode is over or was never started; call reset() first")
         if not self.action_space.contains(action):
-            raise ValueError(f"action is {action!r}; it must be a whole number in 0..{self.mdp.num_actions - 1}")
+            raise ValueError(f"action is {action}; it must be a whole number in 0..{self.mdp.num_actions - 1}")
         cell = (min(self._step, self._transitions.shape[0] - 1), self._state, int(action))
         reward = float(self.law.sample(self.mdp.rewards[cell], self.np_random))
         self._state = int(np.searchsorted(self._transitions[cell], self.np_random.random(), side="right"))

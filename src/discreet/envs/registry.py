@@ -300,7 +300,7 @@ def _size(chosen: EnvSpec, option: str, wanted: int | None, own: int, resizable:
         return own
     value = tabular.whole(option, wanted, 1)
     if value != own and not resizable:
-        raise ValueError(f"{chosen.name} has a fixed {option} of {own}; it cannot be built with {option} {value}")
+        raise ValueError(f"{chosen.name} always has {option} {own}; it cannot be built with {option} {value}")
     return value
 
 
