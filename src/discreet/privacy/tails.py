@@ -20,7 +20,7 @@ from scipy import optimize, special, stats
 
 Floats = npt.NDArray[np.float64]
 
-_CLOSED_FORM = 128  # most terms for which the finite sum is used; the contour integral is as exact and cheaper above
+_CLOSED_FORM = 64  # most terms for which the finite sum is used; the contour integral is as exact and cheaper above
 _CERTAIN = math.log(0.5)  # P(S ≥ x) ≤ ½ for x ≥ 1, all that is ever needed near the centre
 
 
@@ -39,6 +39,18 @@ def _check_scale(scale: float) -> None:
 def _check_terms(name: str, count: float) -> None:
     if not (count >= 1 and int(count) == count):
         raise ValueError(f"{name} must be a whole number of at least 1, got {count}.")
+
+
+def _log_sum(logs: Floats) -> Floats:
+    """ln Σ exp over the last axis."""
+    top = logs.max(axis=-1, keepdims=True)
+    return np.asarray(top[..., 0] + np.log(np.exp(logs - top).sum(axis=-1)))
+
+
+def _log_shares(alternatives: npt.ArrayLike, counters: float) -> Floats:
+    """ln(2·counters·occurrences), one row for each way to count."""
+    rows = np.atleast_2d(np.asarray(alternatives, dtype=np.float64))
+    return np.where(rows > 0.0, np.log(np.maximum(rows, 1e-300)), -np.inf) + math.log(2.0 * counters)
 
 
 def _smallest(log_failure: Callable[[float], float], log_beta: float, start: float, whole: bool) -> float:
@@ -100,7 +112,7 @@ def _closed_form(terms: Sequence[int], scale: float) -> Callable[[float], Floats
     def log_tails(x: float) -> Floats:
         falling = np.log(np.maximum(x + j - 1 - k[:, :-1], 1.0))  # negative factors only meet weight −inf
         powers = np.concatenate([np.zeros((len(j), 1)), np.cumsum(falling, axis=1)], axis=1)
-        return np.asarray(special.logsumexp(powers + weights, axis=1) + x * log_q + 1e-11)
+        return _log_sum(powers + weights) + x * log_q + 1e-11
 
     return log_tails
 
@@ -200,9 +212,12 @@ def popcount_classes(num_prefixes: int) -> tuple[list[int], list[int]]:
 
 
 def laplace_union_width(
-    scale: float, terms: Sequence[int], occurrences: Sequence[float], counters: float, beta: float
+    scale: float, terms: Sequence[int], occurrences: npt.ArrayLike, counters: float, beta: float
 ) -> float:
-    """Width of sums of discrete Laplace noise: min{e : counters·Σ_i occurrences_i·2P(S_{terms_i} > e) ≤ beta}."""
+    """Width of sums of discrete Laplace noise: min{e : counters·Σ_i occurrences_i·2P(S_{terms_i} > e) ≤ beta}.
+
+    Several rows of `occurrences` are several valid ways to count; the best one is used.
+    """
     _check(beta, counters)
     _check_scale(scale)
     for j in terms:
@@ -210,10 +225,10 @@ def laplace_union_width(
     if scale == 0.0:
         return 0.0
     tails = laplace_log_tails(list(terms), scale)
-    log_weights = np.log(np.asarray(occurrences, dtype=np.float64)) + math.log(2.0 * counters)
+    shares = _log_shares(occurrences, counters)
 
     def log_failure(e: float) -> float:
-        return float(special.logsumexp(tails(e + 1.0) + log_weights))
+        return float(_log_sum(tails(e + 1.0) + shares).min())
 
     start = scale * math.sqrt(2.0 * max(terms)) * 4.0
     return _smallest(log_failure, math.log(beta), start, whole=True)
@@ -235,11 +250,16 @@ def running_width(scale: float, num_terms: int, counters: float, beta: float) ->
     of terms the union is smaller and is used instead.
     """
     _check_terms("num_terms", num_terms)
-    levy = laplace_union_width(scale, [num_terms], [2.0], counters, beta)
     if num_terms > 16:
-        return levy
-    union = laplace_union_width(scale, range(1, num_terms + 1), [1.0] * num_terms, counters, beta)
-    return min(levy, union)
+        return laplace_union_width(scale, [num_terms], [2.0], counters, beta)
+    return laplace_union_width(scale, range(1, num_terms + 1), _union_or_levy(num_terms), counters, beta)
+
+
+def _union_or_levy(num_terms: int) -> Floats:
+    """Two ways to cover the partial sums 1..n: each once, or the last one twice."""
+    with_last_only = np.zeros(num_terms)
+    with_last_only[-1] = 2.0
+    return np.stack([np.ones(num_terms), with_last_only])
 
 
 def running_width_chernoff(scale: float, num_terms: int, counters: float, beta: float) -> float:
@@ -255,13 +275,13 @@ def running_width_chernoff(scale: float, num_terms: int, counters: float, beta: 
 
 
 def _window_classes(num_blocks: int) -> tuple[list[int], list[float], list[float]]:
-    """Lengths of windows in groups (each bounded by its longest), windows per group, and the price by Lévy's inequality.
+    """Lengths of windows in groups (each bounded by its longest), windows per group, the price by Lévy's inequality.
 
     A group (a, b] of the lengths of n blocks holds Σ (n−l+1) windows; starting points reach each length once, and
     Lévy's inequality covers all shorter windows from the same start at twice the price.
     """
     n = int(num_blocks)
-    ends = sorted({min(n, max(i + 1, math.ceil(1.15**i))) for i in range(1 + math.ceil(math.log(n) / 0.139))} | {n})
+    ends = sorted({min(n, max(i + 1, math.ceil(1.2**i))) for i in range(1 + math.ceil(math.log(n) / 0.18))} | {n})
     pairs = list(zip([0, *ends[:-1]], ends, strict=True))
     return ends, [(b - a) * (2 * n - a - b + 1) / 2.0 for a, b in pairs], [2.0 * (b - a) for a, b in pairs]
 
@@ -273,7 +293,7 @@ def window_width(scale: float, num_blocks: int, counters: float, beta: float) ->
     """
     _check_terms("num_blocks", num_blocks)
     lengths, union, levy = _window_classes(num_blocks)
-    return min(laplace_union_width(scale, lengths, weights, counters, beta) for weights in (union, levy))
+    return laplace_union_width(scale, lengths, [union, levy], counters, beta)
 
 
 def expected_largest(scale: float, num_terms: int, counters: float) -> float:
@@ -388,7 +408,8 @@ def gaussian_union_width(
 
     Discrete noise: P(N_ℤ(0, σ²) > e) = P(N_ℤ ≥ e+1) ≤ Φ̄(e/σ) for whole e ([CKS20] Proposition 25), sums by
     `_lattice_surplus` or, for tiny σ, by their sub-Gaussian tail e^{−e²/(2jσ²)}; the width is then a whole number.
-    `terms` may be fractions: squared row norms of a linear decoder (continuous noise).
+    `terms` may be fractions: squared row norms of a linear decoder (continuous noise). Rows of `occurrences`: see
+    `laplace_union_width`.
     """
     _check(beta, counters)
     _check_scale(sigma)
@@ -396,14 +417,14 @@ def gaussian_union_width(
         return 0.0
     j = np.asarray(terms, dtype=np.float64)
     deviations = sigma * np.sqrt(j)
-    log_weights = np.log(np.asarray(occurrences, dtype=np.float64)) + math.log(2.0 * counters)
+    shares = _log_shares(occurrences, counters)
     surplus = np.array([_lattice_surplus(sigma, float(count)) for count in j]) if discrete else np.zeros(j.shape)
 
     def log_failure(e: float) -> float:
         tails = special.log_ndtr(-e / deviations) + surplus
         if discrete:
             tails = np.minimum(tails, -0.5 * ((e + 1.0) / deviations) ** 2)
-        return float(special.logsumexp(tails + log_weights)) + 1e-12
+        return float(_log_sum(tails + shares).min()) + 1e-12
 
     return _smallest(log_failure, math.log(beta), 4.0 * float(deviations.max()), whole=discrete)
 
@@ -421,11 +442,10 @@ def gaussian_running_width(
 ) -> float:
     """Width of all partial sums of n Gaussian noises (one shot: n = 1; epochs; local), by Lévy's inequality."""
     _check_terms("num_terms", num_terms)
-    levy = gaussian_union_width(sigma, [num_terms], [2.0], counters, beta, discrete)
     if num_terms > 16:
-        return levy
-    steps = range(1, num_terms + 1)
-    return min(levy, gaussian_union_width(sigma, list(steps), [1.0] * num_terms, counters, beta, discrete))
+        return gaussian_union_width(sigma, [num_terms], [2.0], counters, beta, discrete)
+    steps = list(range(1, num_terms + 1))
+    return gaussian_union_width(sigma, steps, _union_or_levy(num_terms), counters, beta, discrete)
 
 
 def gaussian_window_width(
@@ -434,7 +454,7 @@ def gaussian_window_width(
     """Width of the sums over all windows of consecutive blocks, one Gaussian noise per block."""
     _check_terms("num_blocks", num_blocks)
     lengths, union, levy = _window_classes(num_blocks)
-    return min(gaussian_union_width(sigma, lengths, w, counters, beta, discrete) for w in (union, levy))
+    return gaussian_union_width(sigma, lengths, [union, levy], counters, beta, discrete)
 
 
 def symmetric_matrix_width(deviation: float, dimension: int, beta: float, matrices: int = 1) -> float:
