@@ -1,0 +1,206 @@
+"""What every privatizer of counts shares: one budget, three tables, one noise law per table.
+
+A table ("family") f gets a share of the budget; its noise scale follows from the sensitivity of the statistic and
+from the number of noisy values one user enters. Nothing here sees data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from discreet.mdp import Ints
+from discreet.privacy.accounting import (
+    Budget,
+    LedgerEntry,
+    Neighbours,
+    gaussian_entry,
+    gaussian_sigma,
+    laplace_entry,
+    laplace_scale,
+)
+from discreet.privacy.noise import LARGEST_SCALE, SMALLEST_SCALE, DiscreteGaussian, DiscreteLaplace, NoiseSource
+from discreet.privacy.tails import gaussian_union_width, laplace_union_width
+from discreet.statistics import CountSpec
+
+Mechanism = Literal["laplace", "gaussian"]
+TABLES = ("visits", "transitions", "rewards")
+
+#: How a caller may divide a budget: equal parts (None), weights in the order of `TABLES`, or weights by name.
+Shares = Mapping[str, float] | Sequence[float] | None
+
+
+def chosen_mechanism(budget: Budget, mechanism: str | None) -> Mechanism:
+    """The noise asked for; by default Laplace for a pure budget and Gaussian for any other."""
+    if mechanism is None:
+        return "laplace" if budget.kind == "pure" else "gaussian"
+    if mechanism == "laplace":
+        return "laplace"
+    if mechanism == "gaussian":
+        return "gaussian"
+    raise ValueError(f"mechanism is {mechanism!r}; it must be 'laplace' or 'gaussian'")
+
+
+def share_weights(shares: Shares) -> tuple[float, float, float]:
+    """Weights of (visits, transitions, rewards); only rewards may have none (they are then not released)."""
+    if shares is None:
+        return 1.0, 1.0, 1.0
+    if isinstance(shares, Mapping):
+        unknown = sorted(set(shares) - set(TABLES))
+        if unknown:
+            raise ValueError(f"shares name {unknown[0]!r}; the tables are {', '.join(TABLES)}")
+        weights = tuple(float(shares.get(name, 0.0)) for name in TABLES)
+    else:
+        weights = tuple(float(weight) for weight in shares)
+    good = len(weights) == 3 and all(0.0 <= w < math.inf for w in weights) and min(weights[0], weights[1]) > 0.0
+    if not good:
+        raise ValueError(
+            f"shares are {shares!r}; expected three finite weights for visits, transitions and rewards, "
+            "of which only that of rewards may be 0"
+        )
+    return weights[0], weights[1], weights[2]
+
+
+def check_common(neighbours: str, beta: float, episodes_per_user: int) -> None:
+    """Refuse settings that mean nothing, in one sentence each."""
+    if neighbours not in ("replace", "zero-out"):
+        raise ValueError(f"neighbours is {neighbours!r}; it must be 'replace' or 'zero-out'")
+    if not 0.0 < beta < 1.0:
+        raise ValueError(f"beta is {beta}; the failure probability of the widths must lie strictly between 0 and 1")
+    if int(episodes_per_user) != episodes_per_user or episodes_per_user < 1:
+        raise ValueError(f"episodes_per_user is {episodes_per_user!r}; it must be a whole number of at least 1")
+
+
+@dataclass(frozen=True)
+class Family:
+    """One table and the noise each of its noisy values carries. `scale` and `deviation` are in integer units."""
+
+    name: str
+    shape: tuple[int, ...]
+    unit: float  # natural size of one integer: 1 for counts, the grid for rewards
+    mechanism: Mechanism
+    scale: float
+    entry: LedgerEntry | None  # None: the table is not released
+
+    @cached_property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @cached_property
+    def deviation(self) -> float:
+        """Standard deviation of one noisy value, in integer units."""
+        if self.scale == 0.0:
+            return 0.0
+        law = DiscreteLaplace(self.scale) if self.mechanism == "laplace" else DiscreteGaussian(self.scale)
+        return math.sqrt(law.variance)
+
+
+def entry_of(name: str, mechanism: Mechanism, sensitivity: float, scale: float, uses: int) -> LedgerEntry:
+    """The ledger line of noise of this scale, charged at what is sampled."""
+    if mechanism == "gaussian":
+        return gaussian_entry(name, sensitivity, scale, uses)
+    ratio = DiscreteLaplace(scale).log_ratio if scale > 0.0 else math.inf
+    return laplace_entry(name, sensitivity, scale, uses, ratio)
+
+
+def samplable(name: str, scale: float) -> float:
+    """`scale`, or the least one that can be sampled (more noise than needed); too large a scale is refused."""
+    if scale > LARGEST_SCALE:
+        raise ValueError(
+            f"the noise of {name} would need a scale of {scale:.3g} integer units, more than {LARGEST_SCALE:.0e}; "
+            "use a coarser reward grid, a shorter horizon or a larger budget"
+        )
+    return max(scale, SMALLEST_SCALE) if scale > 0.0 else 0.0
+
+
+def calibrated(
+    budget: Budget,
+    mechanism: Mechanism,
+    neighbours: Neighbours,
+    spec: CountSpec,
+    shares: Shares = None,
+    uses: int = 1,
+    episodes_per_user: int = 1,
+    gain: float = 1.0,
+    factor: float | None = None,
+) -> tuple[Family, ...]:
+    """One `Family` per table, scaled so that all of them together spend the budget.
+
+    Laplace: b = uses·Δ₁·gain/ε_f;  Gaussian: σ² = uses·(Δ₂·gain)²/(2ρ_f).  `gain` is the factor by which an encoding
+    enlarges a contribution; a user in r episodes moves r times as far. `factor` overrides the Laplace scale of a unit
+    step per family, b = factor·(largest contribution of one user)/ε_f, for printed calibrations.
+    """
+    if spec.reward_range is None:
+        raise ValueError(
+            "reward_range is None, so that one reward could be arbitrarily large; declare the range rewards are "
+            "clipped to"
+        )
+    weights = {name: weight for name, weight in zip(TABLES, share_weights(shares), strict=True) if weight > 0.0}
+    budgets = budget.split(weights, mechanism)
+    moved, alone = spec.sensitivity(neighbours), spec.sensitivity("zero-out")
+    families = []
+    for name, shape in spec.shapes().items():
+        unit = spec.grid if name == "rewards" else 1.0
+        if name not in budgets:
+            families.append(Family(name, shape, unit, mechanism, 0.0, None))
+            continue
+        sensitivity = (moved[name].l1 if mechanism == "laplace" else moved[name].l2) * gain
+        reach = sensitivity * episodes_per_user
+        if factor is not None:
+            scale = factor * alone[name].l1 / budgets[name]
+        elif mechanism == "laplace":
+            scale = laplace_scale(reach, budgets[name], uses)
+        elif math.isfinite(budgets[name]):
+            scale = gaussian_sigma(reach, budgets[name], uses)
+        else:
+            scale = 0.0
+        scale = samplable(name, scale)
+        families.append(
+            Family(name, shape, unit, mechanism, scale, entry_of(name, mechanism, sensitivity, scale, uses))
+        )
+    return tuple(families)
+
+
+def union_width(family: Family, terms: Sequence[int], occurrences: Sequence[float], beta: float) -> float:
+    """Least e such that sums of terms_i noises, occurrences_i of them per counter, all stay within e."""
+    width = laplace_union_width if family.mechanism == "laplace" else gaussian_union_width
+    return width(family.scale, terms, occurrences, family.size, beta)
+
+
+def reward_rounding(spec: CountSpec, num_episodes: int) -> float:
+    """How far rounding of rewards to the grid can move one cell's sum, in grid units: half a unit per visit."""
+    return 0.5 * num_episodes * (spec.horizon if spec.pooled else 1)
+
+
+class Blocks:
+    """Draws one noise for every counter of every released table, as one flat array.
+
+    Neighbouring tables of equal scale share one call to the sampler.
+    """
+
+    def __init__(self, families: Sequence[Family], noise: NoiseSource) -> None:
+        self.size = sum(family.size for family in families)
+        self._sample = noise.laplace if families[0].mechanism == "laplace" else noise.gaussian
+        runs: list[tuple[float, int, int]] = []  # scale, first counter, one past the last
+        start = 0
+        for family in families:
+            if runs and runs[-1][0] == family.scale:
+                runs[-1] = (family.scale, runs[-1][1], start + family.size)
+            else:
+                runs.append((family.scale, start, start + family.size))
+            start += family.size
+        self._runs = runs
+
+    def draw(self) -> Ints:
+        """Fresh, independent noise for every counter, visited or not."""
+        if len(self._runs) == 1:
+            return self._sample(self._runs[0][0], self.size)
+        block = np.empty(self.size, dtype=np.int64)
+        for scale, start, stop in self._runs:
+            block[start:stop] = self._sample(scale, stop - start)
+        return block
