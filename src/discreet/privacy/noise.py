@@ -420,8 +420,8 @@ class NoiseSource:
             while True:
                 begin = self._position
                 index, end, reason, column, offset, u = envelope.fill(self._buffer, begin, flat, index)
+                self._position = end  # before the wipe: an interrupt must never leave wiped words in line
                 self._buffer[begin:end] = 0
-                self._position = end
                 if reason == DONE:
                     return out
                 if reason == EXHAUSTED:
@@ -446,11 +446,12 @@ class NoiseSource:
             taken = self._buffer[self._position : end]
             out[done : done + taken.size] = taken
             done += taken.size
-            taken[:] = 0
             self._position = end
+            taken[:] = 0
 
     def _refill(self) -> None:
         """Encrypt zeros under the current key; the first 32 bytes become the next key and are wiped."""
+        self._position = self._buffer.size  # an interrupt from here on leaves an empty buffer
         Cipher(AES(self._key), CTR(_COUNTER_START)).encryptor().update_into(_ZEROS, self._storage.data)
         if self.simulation:
             self._refill_key = self._key
