@@ -64,17 +64,17 @@ def _schedule(problem: Problem) -> Schedule:
 
 
 def _ucbvi(problem: Problem) -> Triple:
-    agent = UCBVI(problem.num_episodes, "hoeffding", problem.scale(0.01), tie_seed=problem.tie_seed)
+    agent = UCBVI(problem.num_episodes, "hoeffding", problem.scale(0.001), tie_seed=problem.tie_seed)
     return Triple(agent, Exact(), _schedule(problem))
 
 
 def _ucbvi_bernstein(problem: Problem) -> Triple:
-    agent = UCBVI(problem.num_episodes, "bernstein", problem.scale(0.01), tie_seed=problem.tie_seed)
+    agent = UCBVI(problem.num_episodes, "bernstein", problem.scale(0.003), tie_seed=problem.tie_seed)
     return Triple(agent, Exact(), _schedule(problem))
 
 
 def _oppo(problem: Problem) -> Triple:
-    agent = PolicyOptimization(problem.num_episodes, problem.scale(0.01), rate_scale=10.0)
+    agent = PolicyOptimization(problem.num_episodes, problem.scale(0.003), rate_scale=10.0)
     return Triple(agent, Exact(), _schedule(problem))
 
 

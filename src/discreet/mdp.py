@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: Row sums may be off by this much; rows are then rescaled so that sampling and planning agree exactly.
+#: Row sums may be off by this much; rows are then rescaled so that sampling and planning agree.
 ROW_TOLERANCE = 1e-8
 
 
@@ -26,7 +26,7 @@ def frozen(array: Any, dtype: Any = np.float64) -> NDArray[Any]:
 
 
 def distributions(name: str, rows: Any) -> Floats:
-    """`rows` with its last axis checked to be probability vectors and rescaled to sum to one exactly.
+    """`rows` with its last axis checked to be probability vectors and rescaled to sum to one.
 
     The message of the error names the first bad row by its index.
     """
@@ -43,7 +43,7 @@ def distributions(name: str, rows: Any) -> Floats:
         bad = tuple(int(i) for i in np.argwhere(off)[0])
         value = float(sums[bad])
         raise ValueError(f"row {name}{list(bad)} sums to {value:.12g}; it must sum to 1")
-    array /= sums[..., None]
+    array /= np.where(np.abs(sums - 1.0) > 1e-14, sums, 1.0)[..., None]
     return frozen(array)
 
 

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from discreet.envs.rewards import RewardLaw
+from discreet.envs.tabular import riverswim
+from discreet.episodes import Episodes, MDPSimulator
+from discreet.kernels.rollout import cumulative_rows, draw, draw_action
+from discreet.planning import occupancy, uniform_policy
+from discreet.statistics import Counts, CountSpec
+
+
+def test_grouping_users_into_calls_changes_nothing():
+    mdp, policy = riverswim(4, 7), uniform_policy((7, 4, 2))
+    for law in (RewardLaw("bernoulli"), RewardLaw("student-t")):
+        together = MDPSimulator(mdp, law, 3).rollout(policy, 50)
+        split = MDPSimulator(mdp, law, 3)
+        parts = [split.rollout(policy, n) for n in (1, 30, 19)]
+        for name in ("states", "actions", "rewards"):
+            assert (getattr(together, name) == np.concatenate([getattr(part, name) for part in parts])).all()
+
+
+def test_rollouts_follow_the_model():
+    """Visits of 40 000 users against exact occupancy, transitions against the kernel, rewards against the means."""
+    mdp, H = riverswim(4, 6), 6
+    policy = np.random.default_rng(0).dirichlet(np.ones(2), size=(H, 4))
+    n = 40_000
+    spec = CountSpec(4, 2, H, pooled=False)
+    counts = Counts.of(MDPSimulator(mdp, RewardLaw(), 11).rollout(policy, n), spec)
+    expected = n * occupancy(mdp, policy)
+    seen = expected > 20
+    z = (counts.visits[seen] - expected[seen]) / np.sqrt(expected[seen] * (1 - expected[seen] / n))
+    assert np.abs(z).max() < 4.5
+    assert (counts.visits[expected == 0] == 0).all()
+    for h, s, a in np.argwhere(counts.visits > 3000):
+        row = mdp.transitions[0, s, a]
+        observed = counts.transitions[h, s, a]
+        assert (observed[row == 0] == 0).all()
+        if (row > 0).sum() > 1:
+            assert stats.chisquare(observed[row > 0], row[row > 0] * observed.sum()).pvalue > 1e-5
+        mean, p = counts.reward_sums[h, s, a] * spec.grid / observed.sum(), mdp.rewards[0, s, a]
+        assert abs(mean - p) <= 4.5 * np.sqrt(p * (1 - p) / observed.sum())
+
+
+def test_sampling_hits_the_right_outcomes_at_the_edges():
+    rows = np.array([[0.0, 0.25, 0.0, 0.75, 0.0]])
+    sums = cumulative_rows(rows)[0]
+    assert [draw(sums, u) for u in (0.0, 0.2499, 0.25, 0.999999999999)] == [1, 1, 3, 3]
+    assert draw_action(np.array([0.0, 1.0 - 1e-9, 0.0]), 1.0 - 1e-12) == 1
+    assert draw_action(np.array([0.5, 0.5]), 0.5) == 1
+
+
+def test_rounding_cannot_reach_an_impossible_state():
+    row = np.zeros(10)
+    row[:3] = [0.1, 0.2, 0.7]  # sums to 0.9999999999999999 in floating point
+    assert draw(cumulative_rows(row[None])[0], np.nextafter(1.0, 0.0)) == 2
+
+
+@pytest.mark.parametrize(
+    ("states", "actions", "rewards", "words"),
+    [
+        (np.zeros((2, 3), int), np.zeros((2, 3), int), np.zeros((2, 3)), "one more than actions"),
+        (np.zeros((2, 4), int), np.zeros((2, 3), int), np.zeros((2, 2)), r"both must be \(K, H\)"),
+        (np.zeros((2, 4)), np.zeros((2, 3), int), np.zeros((2, 3)), "whole numbers"),
+        (np.zeros((2, 4), int), np.zeros((2, 3), int), np.full((2, 3), np.nan), "a reward is NaN"),
+    ],
+)
+def test_malformed_episodes_are_refused(states, actions, rewards, words):
+    with pytest.raises(ValueError, match=words):
+        Episodes(states, actions, rewards)
+
+
+def test_log_lines_carry_no_trajectory():
+    episodes = Episodes(np.full((1, 3), 4), np.full((1, 2), 7), np.full((1, 2), 0.123))
+    assert repr(episodes) == "Episodes(1 × 2 steps)"
+    assert repr(Counts.of(episodes, CountSpec(5, 8, 2, pooled=True))) == "Counts(1 episodes)"
+
+
+def test_a_policy_of_the_wrong_shape_is_refused():
+    with pytest.raises(ValueError, match=r"shape \(3, 4, 2\); expected \(H, S, A\) = \(7, 4, 2\)"):
+        MDPSimulator(riverswim(4, 7), RewardLaw(), 0).rollout(uniform_policy((3, 4, 2)), 1)
