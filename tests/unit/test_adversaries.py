@@ -73,11 +73,20 @@ def test_iid_is_the_environments_own_loss() -> None:
     np.testing.assert_allclose(lock[:, 1], [[0.0] * 3] + [[0.3] * 3] * 4 + [[0.9] * 3])
 
 
+def test_states_out_of_reach_lose_nothing() -> None:
+    means = adversary("iid", make("riverswim", states=3), 1).means(0, 1)[0]
+    np.testing.assert_allclose(means[0], [[0.995, 1.0], [0.0, 0.0], [0.0, 0.0]])
+    np.testing.assert_allclose(means[1], [[0.995, 1.0], [1.0, 1.0], [0.0, 0.0]])
+    np.testing.assert_allclose(means[2], [[0.995, 1.0], [1.0, 1.0], [1.0, 0.0]])
+
+
 def test_switch_happens_once_in_the_middle() -> None:
     means = adversary("switch", LAYERED_MDP, 11).means(0, 11)
     np.testing.assert_allclose(means[:6], np.broadcast_to(BASE, (6, 3, 4, 2)))
     assert (means[6:] == means[6]).all()
     assert np.abs(means[6, 1:] - BASE[1:]).min() > 0
+    even = adversary("switch", LAYERED_MDP, 10).means(0, 10)
+    np.testing.assert_array_equal((even == even[0]).all(axis=(1, 2, 3)), [True] * 5 + [False] * 5)
     assert np.ptp(means[6, 1:], axis=-1).max() <= 0.5
 
 

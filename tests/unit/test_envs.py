@@ -85,6 +85,11 @@ def test_swimming_environments_change_at_their_steps() -> None:
         order = slice(None) if h < 6 else slice(None, None, -1)
         np.testing.assert_allclose(swapped.transitions[h], swim.transitions[0][:, order])
         np.testing.assert_array_equal(swapped.rewards[h], swim.rewards[0][:, order])
+    flipped, short = make("flipswim"), tabular.riverswim(3, 6)
+    for h in range(6):
+        order = slice(None) if h % 2 == 0 else slice(None, None, -1)
+        np.testing.assert_allclose(flipped.transitions[h], short.transitions[0][:, order])
+        np.testing.assert_array_equal(flipped.rewards[h], short.rewards[0][:, order])
     changed = make("changeswim")
     np.testing.assert_array_equal(changed.rewards[:, 0, 0], [0.005] * 6 + [1.0] * 6)
     np.testing.assert_allclose(changed.transitions, swim.staged().transitions)

@@ -87,7 +87,8 @@ class RewardLaw:
         if self.kind == "deterministic":
             return m.copy()
         if self.kind == "bernoulli":
-            return np.where(rng.random(m.shape) < m / self.scale, self.scale, 0.0)
+            wins = np.asarray(rng.random(m.shape) < (m if self.scale == 1 else m / self.scale))
+            return wins.astype(np.float64) * self.scale
         if self.kind == "gaussian":
             noise: Floats = rng.standard_normal(m.shape)
         elif self.kind == "alpha-stable":
