@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from discreet.kernels.models import normalise
 from discreet.kernels.projection import project_counts
 from discreet.mdp import Floats, frozen
 
@@ -68,16 +69,10 @@ class PrivateCounts:
         Source: [QW23] §5.1.1, [BZZDTCC24] Eq. 5.1–5.2.
         """
         S = self.transitions.shape[-1]
-        e = np.maximum(np.asarray(self.widths.visits), np.asarray(self.widths.transitions).max(initial=0.0))
-        slack = np.broadcast_to(e, self.visits.shape).reshape(-1)
+        e = np.maximum(np.asarray(self.widths.visits), np.max(self.widths.transitions))
+        slack = np.ascontiguousarray(np.broadcast_to(e, self.visits.shape)).reshape(-1)
         rows, _ = project_counts(self.transitions.reshape(-1, S), self.visits.reshape(-1), slack)
-        if shift:
-            rows = rows + (2.0 * slack / S)[:, None]
-        totals = rows.sum(axis=1)
-        known = totals > 0
-        safe = np.where(known, totals, 1.0)
-        P = np.where(known[:, None], rows / safe[:, None], 1.0 / S)
-        visits = totals.reshape(self.visits.shape)
-        means = self.reward_sums / safe.reshape(self.visits.shape)
-        rewards = np.where(visits > 0, np.clip(means, 0.0, 1.0), 0.0)
-        return Model(P.reshape(self.transitions.shape), rewards, visits)
+        totals, means = np.empty(len(rows)), np.empty(len(rows))
+        normalise(rows, 2.0 * slack if shift else np.zeros(len(rows)), self.reward_sums.reshape(-1), totals, means)
+        cells = self.visits.shape
+        return Model(rows.reshape(self.transitions.shape), means.reshape(cells), totals.reshape(cells))
