@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from discreet.envs import linear, tabular
@@ -290,9 +289,7 @@ def make(
     i = tabular.whole("instance", instance, 0)
     if i and not chosen.random:
         raise ValueError(f"{name} is not random, so instance must be left at 0 and not {i}")
-    mdp = copy.copy(chosen.build(S, H, i))
-    object.__setattr__(mdp, "name", name)  # `replace` would rescale the rows once more and move their last bits
-    return mdp
+    return replace(chosen.build(S, H, i), name=name)
 
 
 def _size(chosen: EnvSpec, option: str, wanted: int | None, own: int, resizable: bool) -> int:
