@@ -126,14 +126,14 @@ def calibrated(
     shares: Shares = None,
     uses: int = 1,
     episodes_per_user: int = 1,
-    gain: float = 1.0,
+    gain: Mapping[str, float] | None = None,
     factor: float | None = None,
 ) -> tuple[Family, ...]:
     """One `Family` per table, scaled so that all of them together spend the budget.
 
     Laplace: b = uses·Δ₁·gain/ε_f;  Gaussian: σ² = uses·(Δ₂·gain)²/(2ρ_f).  `gain` is the factor by which an encoding
-    enlarges a contribution; a user in r episodes moves r times as far. `factor` overrides the Laplace scale of a unit
-    step per family, b = factor·(largest contribution of one user)/ε_f, for printed calibrations.
+    enlarges the contribution to a table (1 by default); a user in r episodes moves r times as far.
+    `factor` is for printed calibrations: b = factor·(L1 norm of one user's largest contribution)/ε_f instead.
     """
     if spec.reward_range is None:
         raise ValueError(
@@ -149,7 +149,7 @@ def calibrated(
         if name not in budgets:
             families.append(Family(name, shape, unit, mechanism, 0.0, None))
             continue
-        sensitivity = (moved[name].l1 if mechanism == "laplace" else moved[name].l2) * gain
+        sensitivity = (moved[name].l1 if mechanism == "laplace" else moved[name].l2) * (gain[name] if gain else 1.0)
         reach = sensitivity * episodes_per_user
         if factor is not None:
             scale = factor * alone[name].l1 / budgets[name]
