@@ -67,6 +67,6 @@ def rows() -> list[dict[str, object]]:
 if __name__ == "__main__":
     for row in rows():
         print(
-            f"{row['name']}: {row['ours']:,.0f} {row['unit']} against {row['baseline']:,.0f} ({row['baseline_name']}), "
-            f"{row['ratio']:,.0f}x (target {row['target']:,.0f}x)"
+            f"{row['name']}: {row['ours']:,.0f} {row['unit']} against {row['baseline']:,.0f} "
+            f"({row['baseline_name']}), {row['ratio']:,.0f}x (target {row['target']:,.0f}x)"
         )

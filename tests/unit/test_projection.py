@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles_privacy import lp_distances, lp_is_feasible
 
 from discreet.kernels.projection import project_counts
+from oracles_privacy import lp_distances, lp_is_feasible
 
 
 def instances(seed, problems, successors, noise, slack):
