@@ -93,10 +93,11 @@ class CountStream(ABC):
         start = 0
         for family in self._families:
             stop = start + family.size
-            if family.entry is None:  # no budget, no look
-                table = np.zeros(family.shape)
-            else:
-                table = np.multiply(values[start:stop].reshape(family.shape), family.unit, dtype=np.float64)
+            table = np.zeros(family.shape)
+            if family.entry is not None:  # no budget, no look
+                table.reshape(-1)[:] = values[start:stop]
+                if family.unit != 1.0:
+                    table *= family.unit
             table.setflags(write=False)
             tables[family.name] = table
             start = stop
