@@ -1,0 +1,66 @@
+"""The command line. Commands import what they need when they run, so that help comes at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from discreet.cli import listing, privacy, running
+from discreet.cli.terminal import Commands, say
+
+app = typer.Typer(
+    cls=Commands,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        say(f"discreet {version('discreet')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Reinforcement learning from people's trajectories, with differential privacy that can be checked.
+
+    [bold]First steps[/bold]
+
+    discreet algorithms                      what can be run
+
+    discreet envs                            where it can be run
+
+    discreet run ucbvi --seeds 0:5           learn RiverSwim, five times
+
+    discreet run ucbvi --out results/        keep the results; runs that are there already are not repeated
+
+    discreet plot results/                   draw their learning curves
+
+    discreet calibrate --epsilon 1           how much noise would privacy need, and can one learn with it?
+    """
+    if context.invoked_subcommand is None:
+        say(context.get_help())
+
+
+app.command("algorithms")(listing.algorithms)
+app.command("envs")(listing.envs)
+app.command("run")(running.run)
+app.command("plot")(running.plot)
+app.command("demo")(running.demo)
+app.command("calibrate")(privacy.calibrate)
+
+
+def main() -> None:
+    """The `discreet` program."""
+    app(prog_name="discreet")

@@ -1,0 +1,102 @@
+"""What can be run, and where."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from discreet.cli.terminal import say, say_json, show
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+
+
+def algorithms(
+    as_json: Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/algorithms.md.")] = False,
+) -> None:
+    """List the learners that `discreet run` knows."""
+    from discreet.catalog import ALGORITHMS
+
+    if markdown:
+        say(markdown_page().rstrip())
+        return
+    entries = [
+        {
+            "name": entry.name,
+            "summary": entry.summary,
+            "source": entry.source,
+            "private": entry.private,
+            "models": list(entry.models) if entry.private else [],
+        }
+        for entry in ALGORITHMS.values()
+    ]
+    if as_json:
+        say_json({"algorithms": entries})
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(
+        "name", "what it does", "privacy", "source", title="Learners: discreet run NAME", title_justify="left"
+    )
+    for entry in ALGORITHMS.values():
+        privacy = ", ".join(entry.models) if entry.private else "none"
+        table.add_row(f"[bold]{entry.name}[/bold]", entry.summary, privacy, escape(entry.source))
+    show(table)
+
+
+def markdown_page() -> str:
+    """The list of learners as a page of the documentation."""
+    from discreet.catalog import ALGORITHMS
+
+    lines = [
+        "# Learners",
+        "",
+        "Written by `make docs` from `src/discreet/catalog.py`; a test compares the two. Every learner is a triple",
+        "(agent, privatizer, schedule), so what it may see and what it guarantees can be read off its parts.",
+        "",
+        "| name | what it does | privacy | source |",
+        "|---|---|---|---|",
+    ]
+    for entry in ALGORITHMS.values():
+        privacy = ", ".join(entry.models) if entry.private else "none"
+        lines.append(f"| `{entry.name}` | {entry.summary} | {privacy} | {entry.source} |")
+    return "\n".join(lines) + "\n"
+
+
+def envs(as_json: Json = False) -> None:
+    """List the environments that `--env` knows."""
+    from discreet.envs.registry import ENVIRONMENTS, GYM_PREFIX
+
+    if as_json:
+        entries = [
+            {
+                "name": spec.name,
+                "summary": spec.summary,
+                "states": spec.states,
+                "actions": spec.actions,
+                "horizon": spec.horizon,
+                "resizable_states": spec.resizable_states,
+                "resizable_horizon": spec.resizable_horizon,
+                "random": spec.random,
+                "staged": spec.staged,
+            }
+            for spec in ENVIRONMENTS.values()
+        ]
+        say_json({"environments": entries})
+        return
+    from rich.table import Table
+
+    table = Table(
+        "name", "what it is", "states", "actions", "horizon", title="Environments: --env NAME", title_justify="left"
+    )
+    for spec in ENVIRONMENTS.values():
+        notes = [text for text, holds in (("random: --instance", spec.random), ("staged", spec.staged)) if holds]
+        summary = spec.summary + (f" ({', '.join(notes)})" if notes else "")
+        states = f"{spec.states}{' *' if spec.resizable_states else ''}"
+        horizon = f"{spec.horizon}{' *' if spec.resizable_horizon else ''}"
+        table.add_row(f"[bold]{spec.name}[/bold]", summary, states, str(spec.actions), horizon)
+    show(table)
+    say("* can be changed with --states or --horizon; staged environments change with the step and cannot be pooled")
+    say(f"{GYM_PREFIX}ENV_ID reads any of Gymnasium's toy-text environments, for example {GYM_PREFIX}CliffWalking-v1")

@@ -1,0 +1,317 @@
+"""Runs, their results, and pictures of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, seed_list, show
+
+if TYPE_CHECKING:
+    from discreet.experiment import Experiment, Setting
+    from discreet.report import Spread, Summary
+    from discreet.results import Row
+
+NOT_A_RELEASE = "simulation: all randomness came from a seed, so this is not a private release"
+
+Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Seeds run at the same time; -1 uses every core.")]
+
+
+def run(
+    name: Annotated[str, typer.Argument(help="A learner; `discreet algorithms` lists them.", show_default=False)],
+    env: Annotated[str, typer.Option(help="An environment; `discreet envs` lists them.")] = "riverswim",
+    states: Annotated[int | None, typer.Option(help="Number of states, where it can be chosen.")] = None,
+    horizon: Annotated[int | None, typer.Option(help="Steps per episode, where it can be chosen.")] = None,
+    instance: Annotated[int, typer.Option(help="Which random environment (this is not the seed of the run).")] = 0,
+    episodes: Annotated[int, typer.Option(help="Episodes; every episode is another user.")] = 20_000,
+    pooled: Annotated[
+        bool, typer.Option("--pooled", help="Count over all steps together: the MDP is stationary.")
+    ] = False,
+    seeds: Annotated[str | None, typer.Option(help="0:10 (half-open), 3, or 1,5,9.", show_default="0:1")] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Once, without a seed: noise from cryptographic randomness.")
+    ] = False,
+    schedule: Annotated[str, typer.Option(help="When to learn: every (episode) or epochs (growing).")] = "epochs",
+    confidence_scale: Annotated[
+        float | None,
+        typer.Option(help="Factor on the exploration bonus; 1 is the theorem.", show_default="the learner's"),
+    ] = None,
+    reward_law: Annotated[
+        str | None,
+        typer.Option(
+            help="bernoulli, deterministic, gaussian, alpha-stable, student-t or pareto.",
+            show_default="the environment's",
+        ),
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="Tail of the alpha-stable law, in (1, 2].")] = 2.0,
+    mode: Annotated[
+        str, typer.Option(help="practical, or paper: as printed, with the true calibration.")
+    ] = "practical",
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget per user (private learners).")] = None,
+    delta: Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")] = 0.0,
+    model: Annotated[str, typer.Option(help="Whom users trust: joint (a curator) or local (nobody).")] = "joint",
+    neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
+    out: Annotated[Path | None, typer.Option(help="Folder for results; seeds found there are not run again.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
+    jobs: Jobs = 1,
+) -> None:
+    """Let a learner learn, and measure its exact regret.
+
+    [bold]Examples[/bold]
+
+    discreet run ucbvi-bernstein                              RiverSwim, 20 000 episodes
+
+    discreet run ucbvi --env two-rooms --pooled --seeds 0:10 --jobs 2
+
+    discreet run oppo --env gym:CliffWalking-v1 --episodes 5000 --json
+
+    discreet run ucbvi --seeds 0:20 --out results/            stop it, start it again: it goes on
+    """
+    from discreet.experiment import Experiment
+
+    if secure and seeds is not None:
+        raise ValueError("--secure draws fresh randomness, so it takes no --seeds; leave one of the two out")
+    if jobs != -1 and jobs < 1:
+        raise ValueError(f"--jobs is {jobs}; it must be at least 1, or -1 for every core")
+    experiment = Experiment(
+        algorithm=name,
+        env=env,
+        states=states,
+        horizon=horizon,
+        instance=instance,
+        episodes=episodes,
+        pooled=pooled,
+        schedule=schedule,
+        confidence_scale=confidence_scale,
+        reward_law=reward_law,
+        alpha=alpha,
+        mode=mode,
+        epsilon=epsilon,
+        delta=delta,
+        model=model,
+        neighbours=neighbours,
+    )
+    ready = prepared(experiment)
+    summary = executed(ready, [None] if secure else seed_list(seeds or "0:1"), out, jobs)
+    if as_json:
+        say_json(document(ready, summary))
+        return
+    show(result_table(ready, summary))
+    say(guarantee_line(summary))
+    if out is not None:
+        say(f"results are in {out}; `discreet plot {out}` draws them")
+
+
+@dataclass(frozen=True)
+class Ready:
+    """An experiment with its sizes spelled out, and the setting it builds."""
+
+    experiment: Experiment
+    setting: Setting
+
+
+def prepared(experiment: Experiment) -> Ready:
+    """Build everything but the run, so that whatever is wrong is said before anything is computed."""
+    from discreet.experiment import Setting
+    from discreet.privacy.noise import NoiseSource
+
+    setting = Setting.of(experiment)
+    explicit = replace(experiment, states=setting.mdp.num_states, horizon=setting.mdp.horizon)
+    triple = setting.triple(explicit)
+    triple.privatizer.open(setting.spec, explicit.episodes, NoiseSource.seeded(0))
+    if explicit.epsilon is not None:
+        from discreet.privacy.calibration import forecast
+
+        outlook = forecast(triple.privatizer, setting.spec, explicit.episodes, triple.schedule)
+        if not outlook.feasible:
+            note(f"warning: {outlook.verdict}")
+    return Ready(explicit, setting)
+
+
+def executed(ready: Ready, seeds: Sequence[int | None], out: Path | None, jobs: int) -> Summary:
+    """Run the seeds that are not in the folder yet, and summarise all of them in the order asked for."""
+    from importlib.metadata import version
+
+    from discreet import results
+    from discreet.experiment import RunResult, run_seeds
+    from discreet.report import summaries
+
+    experiment = ready.experiment
+    rows: dict[int | None, Row] = {}
+    if out is not None:
+        results.prepare(out)
+        stored = results.stored_seeds(out, experiment.id, version("discreet"))
+        rows |= {seed: stored[seed] for seed in seeds if seed is not None and seed in stored}
+        if rows:
+            note(f"{len(rows)} of {len(seeds)} seeds are in {out} already; they are not run again")
+
+    def finished(result: RunResult) -> None:
+        rows[result.seed] = results.row_of(result)
+        if out is not None:
+            results.write(result, out)
+
+    missing = [seed for seed in seeds if seed not in rows]
+    if missing:
+        with compilation_notice(), progress_bar(experiment.algorithm, experiment.episodes * len(missing)) as advance:
+            run_seeds(experiment, missing, jobs, advance, finished)
+    return summaries(rows[seed] for seed in seeds)[0]
+
+
+def document(ready: Ready, summary: Summary) -> dict[str, Any]:
+    """The result as `--json` prints it; infinite and undefined numbers are null."""
+    experiment, rows, ratio = ready.experiment, summary.rows, summary.ratio
+    guarantee = dict(summary.guarantee)
+    ledger = guarantee.pop("entries")
+    return {
+        "algorithm": experiment.algorithm,
+        "env": experiment.env,
+        "states": experiment.states,
+        "actions": ready.setting.mdp.num_actions,
+        "horizon": experiment.horizon,
+        "instance": experiment.instance,
+        "episodes": experiment.episodes,
+        "seeds": [row.seed for row in rows],
+        "pooled": experiment.pooled,
+        "schedule": experiment.schedule,
+        "mode": experiment.mode,
+        "confidence_scale": experiment.confidence_scale,
+        "reward_law": ready.setting.law.kind,
+        "regret": [float(row.regret[-1]) for row in rows],
+        "regret_ratio": {
+            "mean": None if ratio is None else ratio.mean,
+            "sd": None if ratio is None else ratio.sd,
+            "median": None if ratio is None else ratio.median,
+            "worst": None if ratio is None else ratio.worst,
+            "per_seed": [row.regret_ratio for row in rows],
+        },
+        "value_optimal": rows[0].value_optimal,
+        "value_random": rows[0].value_random,
+        "value_last_policy": [row.final_value for row in rows],
+        "switches": [row.switches for row in rows],
+        "episodes_per_second": summary.episodes_per_second,
+        "guarantee": {**guarantee, "simulation": rows[0].simulation},
+        "ledger": ledger,
+        "id": rows[0].id,
+        "version": rows[0].version,
+    }
+
+
+def plus_minus(spread: Spread | None, digits: str) -> str:
+    if spread is None:
+        return "undefined: every policy is optimal"
+    return f"{spread.mean:{digits}}" + (f" ± {spread.sd:{digits}}" if spread.sd is not None else "")
+
+
+def result_table(ready: Ready, summary: Summary) -> Any:
+    """One experiment for the eye."""
+    import statistics
+
+    from rich.table import Table
+
+    experiment, rows, ratio = ready.experiment, summary.rows, summary.ratio
+    which = "pooled over steps" if experiment.pooled else "staged"
+    seeds = "secure noise" if rows[0].seed is None else f"{len(rows)} seed{'s' if len(rows) > 1 else ''}"
+    title = (
+        f"{experiment.algorithm} on {experiment.env}: {experiment.states} states, horizon {experiment.horizon}, "
+        f"{experiment.episodes:,} episodes, {which}, {seeds}"
+    )
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_row("regret / regret of the random policy", plus_minus(ratio, ".4f"))
+    if ratio is not None and len(rows) > 1:
+        table.add_row("  median, worst seed", f"{ratio.median:.4f}, {ratio.worst:.4f}")
+    table.add_row("regret", plus_minus(summary.regret, ",.1f"))
+    last = statistics.fmean(row.final_value for row in rows)
+    values = f"{last:.4f} (optimal {rows[0].value_optimal:.4f}, random {rows[0].value_random:.4f})"
+    table.add_row("value of the last policy", values)
+    rate = summary.episodes_per_second
+    table.add_row("episodes per second", f"{rate:,.0f}" if rate is not None else "too fast to measure")
+    return table
+
+
+def guarantee_line(summary: Summary) -> str:
+    """One line anyone can read: what is promised, and what it cost."""
+    row, ratio = summary.rows[0], summary.ratio
+    parts = [str(row.guarantee["sentence"])]
+    if ratio is not None:
+        parts.append(f"regret {ratio.mean:.3g} of random")
+    if row.simulation:
+        parts.append(NOT_A_RELEASE)
+    return "guarantee: " + "; ".join(parts)
+
+
+def plot(
+    folder: Annotated[
+        Path, typer.Argument(help="A folder that `discreet run … --out` has written.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="A .png, .svg or .pdf file.", show_default="regret.png in the folder")
+    ] = None,
+) -> None:
+    """Draw the learning curves of all results in a folder."""
+    from discreet import report, results
+
+    path = report.plot(folder, folder / "regret.png" if out is None else out)
+    show(comparison_table(report.summaries(results.read(folder))))
+    say(f"learning curves are in {path}")
+
+
+def comparison_table(found: list[Summary]) -> Any:
+    """Several experiments for the eye, the best first."""
+    from rich.table import Table
+
+    table = Table(title="regret / regret of the random policy (1 = learned nothing)", title_justify="left")
+    table.add_column("learner", style="bold")
+    for column in ("seeds", "mean ± sd", "median", "worst", "episodes/s"):
+        table.add_column(column, justify="right")
+    table.add_column("guarantee")
+    for summary in found:
+        ratio, rate = summary.ratio, summary.episodes_per_second
+        table.add_row(
+            summary.label,
+            str(len(summary.rows)),
+            plus_minus(ratio, ".4f"),
+            "" if ratio is None else f"{ratio.median:.4f}",
+            "" if ratio is None else f"{ratio.worst:.4f}",
+            "" if rate is None else f"{rate:,.0f}",
+            str(summary.guarantee["sentence"]),
+        )
+    return table
+
+
+#: The demonstration: RiverSwim with six states, counts pooled over steps, and this budget for private learners.
+DEMO_EPSILON = 1.0
+
+
+def demo_experiments(episodes: int) -> list[Experiment]:
+    """Every learner of the catalog that trusts a curator or needs no trust at all."""
+    from discreet.catalog import ALGORITHMS
+    from discreet.experiment import Experiment
+
+    return [
+        Experiment(name, episodes=episodes, pooled=True, epsilon=DEMO_EPSILON if entry.private else None)
+        for name, entry in ALGORITHMS.items()
+        if "joint" in entry.models
+    ]
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the results and the picture.")] = Path("demo"),
+    episodes: Annotated[int, typer.Option(help="Episodes per run.")] = 20_000,
+    seeds: Annotated[str, typer.Option(help="0:10 (half-open), 3, or 1,5,9.")] = "0:3",
+    jobs: Jobs = 1,
+) -> None:
+    """Compare all learners on RiverSwim: a table, and learning curves in a file."""
+    from discreet import report, results
+
+    wanted = seed_list(seeds)
+    results.prepare(out)
+    found = [executed(prepared(experiment), wanted, out, jobs) for experiment in demo_experiments(episodes)]
+    rows = [row for summary in found for row in summary.rows]
+    show(comparison_table(report.summaries(rows)))
+    path = report.plot(out, out / "regret.png")
+    say(f"learning curves are in {path}")
+    say(f"RiverSwim, 6 states, horizon 20, {episodes:,} episodes, counts pooled over steps; {NOT_A_RELEASE}")

@@ -1,0 +1,143 @@
+"""What all commands share: two streams, one way to fail, a progress bar, a word while code is compiled."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from typer.core import TyperGroup
+
+WRONG_INPUT = 2
+INTERRUPTED = 130
+
+
+def say(*things: Any) -> None:
+    """To standard output: results only."""
+    Console(highlight=False, soft_wrap=True).print(*things, markup=False)
+
+
+def show(renderable: Any) -> None:
+    """A table, to standard output."""
+    Console(highlight=False).print(renderable)
+
+
+def note(text: str) -> None:
+    """To standard error: everything that is not a result."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+
+
+def say_json(document: Mapping[str, Any]) -> None:
+    """Exactly one strict JSON object (no NaN, no Infinity) on standard output."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+class Commands(TyperGroup):
+    """Turns mistakes of the user into one sentence and exit code 2; what else goes wrong keeps its traceback."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        try:
+            status = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except KeyboardInterrupt:
+            note("interrupted; seeds that were finished are kept")
+            sys.exit(INTERRUPTED)
+        except Exception as error:
+            sentence = mistake(error)
+            if sentence is None:
+                raise
+            note(f"Error: {sentence}")
+            sys.exit(WRONG_INPUT)
+        if isinstance(status, int) and status != 0:
+            sys.exit(status)
+        return status
+
+
+def mistake(error: Exception) -> str | None:
+    """What the user did wrong, or None when it was not the user.
+
+    Usage errors of the command line know how to describe themselves; a ValueError is the user's when one of our own
+    modules raised it to refuse an input (numpy and the like raise them for other reasons).
+    """
+    if hasattr(error, "format_message"):
+        return str(error.format_message())
+    if isinstance(error, ValueError):
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__", "")).startswith("discreet."):
+            return str(error)
+    return None
+
+
+def seed_list(text: str) -> list[int]:
+    """`0:10` is ten seeds (half-open), `3` is one, `1,5,9` are three."""
+    expected = "expected A:B (half-open), one seed, or seeds joined by commas, such as 0:10, 3 or 1,5,9"
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]+)\s*(?::\s*([0-9]+)\s*)?", part)
+        if match is None:
+            raise ValueError(f"--seeds is {text!r}; {expected}")
+        first = int(match[1])
+        last = first + 1 if match[2] is None else int(match[2])
+        if last <= first:
+            raise ValueError(f"--seeds is {text!r}, and {part.strip()} is empty; {expected}")
+        if last > 2**63:
+            raise ValueError(f"--seeds is {text!r}; seeds must be below 2^63")
+        seeds += range(first, last)
+    if len(set(seeds)) != len(seeds):
+        raise ValueError(f"--seeds is {text!r}, which names a seed twice; {expected}")
+    return seeds
+
+
+@contextmanager
+def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar over episodes × seeds on standard error, moved at most ten times a second; none where nobody watches."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(description, total=total)
+        waiting, shown = 0, time.monotonic()
+
+        def advance(episodes: int) -> None:
+            nonlocal waiting, shown
+            waiting += episodes
+            if (now := time.monotonic()) - shown > 0.1:
+                bar.advance(task, waiting)
+                waiting, shown = 0, now
+
+        yield advance
+        bar.advance(task, waiting)
+
+
+@contextmanager
+def compilation_notice() -> Iterator[None]:
+    """Say once why the first run starts slowly."""
+    from numba.core import event
+
+    class Notice(event.Listener):
+        said = False
+
+        def on_start(self, event: Any) -> None:
+            if not self.said:
+                self.said = True
+                note("compiling numerical kernels (first run only) …")
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Notice()):
+        yield
