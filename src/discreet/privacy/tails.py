@@ -281,7 +281,8 @@ def _window_classes(num_blocks: int) -> tuple[list[int], list[float], list[float
     Lévy's inequality covers all shorter windows from the same start at twice the price.
     """
     n = int(num_blocks)
-    ends = sorted({min(n, max(i + 1, math.ceil(1.2**i))) for i in range(1 + math.ceil(math.log(n) / 0.18))} | {n})
+    shares = [1.03**-i for i in range(16)] + [0.6 * 1.3**-i for i in range(1 + math.ceil(math.log(n) / 0.26))]
+    ends = sorted({math.ceil(n * share) for share in shares})  # the longest decide: finer groups for them
     pairs = list(zip([0, *ends[:-1]], ends, strict=True))
     return ends, [(b - a) * (2 * n - a - b + 1) / 2.0 for a, b in pairs], [2.0 * (b - a) for a, b in pairs]
 
