@@ -55,11 +55,28 @@ def acceptance_probability(envelope: Envelope, column: int, offset: int, run_len
     return real(factor * envelope.kappa / weight) * mpmath.exp(-real(exponent))
 
 
-def reference_values(envelope: Envelope, words: Iterator[int], count: int) -> list[int]:
+class Refills(Iterator[int]):
+    """Words that arrive `size` at a time; an attempt never starts with fewer than three left of a refill."""
+
+    def __init__(self, words: list[int], size: int) -> None:
+        self._words, self._size, self._next = words, size, 0
+
+    def __next__(self) -> int:
+        self._next += 1
+        return self._words[self._next - 1]
+
+    def begin_attempt(self) -> None:
+        left = self._size - self._next % self._size
+        if left < 3:
+            self._next += left
+
+
+def reference_values(envelope: Envelope, words: Refills, count: int) -> list[int]:
     """The values that the sampler must return for these words, every decision taken at 80 digits."""
     threshold, alias, quick = (table.tolist() for table in envelope_parts(envelope))
     values: list[int] = []
     while len(values) < count:
+        words.begin_attempt()
         first, second = next(words), next(words)
         column = first * len(threshold) >> 64
         if first >= threshold[column]:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.kernels.sampling import MARGIN, acceptance, high_product
+from discreet.kernels.sampling import DONE, MARGIN, UNDECIDED, acceptance, high_product
 from discreet.privacy import noise
 from discreet.privacy.noise import (
     DiscreteGaussian,
@@ -31,6 +31,7 @@ from discreet.privacy.noise import (
 )
 from oracles_noise import (
     QUICK_UNITS,
+    Refills,
     acceptance_probability,
     envelope_parts,
     real,
@@ -173,7 +174,7 @@ def test_shipped_samplers_follow_the_reference_word_by_word(name: str) -> None:
     envelope = shipped(name)
     words = NoiseSource.seeded(5).words(30_000).tolist()
     values = NoiseSource.seeded(5)._sample(envelope, 8_000).tolist()
-    assert values == reference_values(envelope, iter(words), 8_000)
+    assert values == reference_values(envelope, Refills(words, 2**17 - 4), 8_000)
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
@@ -181,8 +182,48 @@ def test_coarse_samplers_follow_the_reference_word_by_word(law: str) -> None:
     envelope = coarse(law)
     words = NoiseSource.seeded(6).words(60_000).tolist()
     values = NoiseSource.seeded(6)._sample(envelope, 1_500).tolist()
-    assert values == reference_values(envelope, iter(words), 1_500)
+    assert values == reference_values(envelope, Refills(words, 2**17 - 4), 1_500)
     assert np.mean(np.abs(values) > envelope.blocks * envelope.block) > 0.05
+
+
+@pytest.mark.parametrize("usable", [3, 4, 5])
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_a_value_never_depends_on_where_a_buffer_ends(monkeypatch: pytest.MonkeyPatch, law: str, usable: int) -> None:
+    # tails and rejections included; an attempt that read past the end would meet words of no refill
+    monkeypatch.setattr(noise, "_REFILL_BYTES", 8 * (usable + 4))
+    monkeypatch.setattr(noise, "_ZEROS", bytes(8 * (usable + 4)))
+    envelope = coarse(law)
+    words = NoiseSource.seeded(4).words(20_000).tolist()
+    values = NoiseSource.seeded(4)._sample(envelope, 400).tolist()
+    assert values == reference_values(envelope, Refills(words, usable), 400)
+
+
+@pytest.mark.parametrize("name", ["laplace 1e+12", "gaussian 1e+12", "laplace 100000"])
+def test_the_third_word_completes_the_uniform(name: str) -> None:
+    """Word 2 agrees with a(x) in all its bits; the bits of word 3 tell keep, reject and too close to call."""
+    envelope = shipped(name)
+    threshold, alias, quick = envelope_parts(envelope)
+    capacity = 2**64 // threshold.size
+    column = next(c for c in range(41, envelope.tail) if threshold[c] > c * capacity or alias[c] == c)
+    offset = envelope.block // 2 + 1
+    a = int(acceptance_probability(envelope, column, offset) * 2**64)
+    mask = envelope.block - 1
+    assert 200 < a & mask < mask - 200
+    second = (a & ~mask) | offset
+    assert second >> 33 >= quick[column]
+    y = (column >> 1) * envelope.block + offset
+    kept = -1 - y if column & 1 else y
+    sure = [column * capacity, 7]  # an attempt in the same block that the quick test keeps
+    for third, reason, filled in ((a - 100, DONE, kept), (a + 100, DONE, None), (a, UNDECIDED, None)):
+        words = np.array([column * capacity, second, third & mask | (1 << 63), *sure, 0], np.uint64)
+        out = np.zeros(1, np.int64)
+        index, position, why, back_column, back_offset, u = envelope.fill(words, 0, out, 0)
+        assert why == reason
+        if reason == UNDECIDED:
+            assert (index, position, back_column, back_offset, u) == (0, 3, column, offset, a)
+        else:
+            assert (index, position) == ((1, 3) if filled is not None else (1, 5))
+            assert (out[0] == kept) == (filled is not None)
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
