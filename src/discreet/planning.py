@@ -91,6 +91,7 @@ def _backward(
         quality,
         value,
         actions,
+        False,
     )
     return quality, value, actions
 

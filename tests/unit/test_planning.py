@@ -138,3 +138,29 @@ def test_a_policy_of_the_wrong_shape_is_refused():
     mdp = FiniteMDP(np.ones((1, 1, 2, 1)), np.zeros((1, 1, 2)), np.ones(1), 3)
     with pytest.raises(ValueError, match=r"shape \(2, 1, 2\); expected \(3, 1, 2\) or \(3, 1\)"):
         policy_value(mdp, uniform_policy((2, 1, 2)))
+
+
+@pytest.mark.parametrize("kind", ["dense", "ties"])
+def test_pruned_backward_induction_finds_the_same_plan(kind):
+    from discreet.kernels.planning import backward_induction as compiled_backward
+
+    rng = np.random.default_rng(4)
+    for S, A, H, G in ((5, 3, 4, 4), (40, 6, 5, 1)):
+        P, r = random_mdp_arrays(rng, G, S, A)
+        if kind == "ties":
+            r = np.round(r)
+            P = np.broadcast_to(np.eye(S)[0], P.shape).copy()
+        fixed, per_std = 0.3 * rng.random(r.shape), 0.2 * rng.random(r.shape) * (kind == "dense")
+        fixed[0, 1, 0] = np.inf
+        order, ceiling = tie_order((H, S, A), 1), np.full((H, S, A), np.inf)
+        results = []
+        for prune in (False, True):
+            quality, values = np.full((H, S, A), np.nan), np.empty((H + 1, S))
+            actions = rng.integers(0, A, (H, S))
+            arguments = (P, r, fixed * (kind == "dense"), per_std, 0.0, 1.0, np.empty((0, 0, 0)), ceiling, order)
+            compiled_backward(*arguments, quality, values, actions, prune)
+            results.append((values, actions, np.isnan(quality).sum()))
+        assert (results[0][0] == results[1][0]).all()
+        assert (results[0][1] == results[1][1]).all()
+        assert results[0][2] == 0
+        assert results[1][2] > 0

@@ -42,11 +42,14 @@ def ucbvi(
     root, inverse, deviation = coefficients
     bernoulli = reward_uniforms.shape[0] > 0
     cells = np.empty((H, 3), dtype=np.int64)
-    fresh = np.empty((H, S), dtype=np.int64)
+    fresh = order[:, :, 0].copy()
     greedy = np.empty((0, 0, 0))
+    prune = S > 16 and not monotone  # a short row costs less than its bound
     filled = 0
     for i in range(n):
-        backward_induction(model, rewards, fixed, per_std, 0.0, 1.0, greedy, ceiling, order, quality, values, fresh)
+        backward_induction(
+            model, rewards, fixed, per_std, 0.0, 1.0, greedy, ceiling, order, quality, values, fresh, prune
+        )
         if monotone:
             ceiling[...] = quality
         same = filled > 0

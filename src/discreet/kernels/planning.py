@@ -8,6 +8,10 @@ from discreet.kernels.jit import compiled, compiled_vectorised
 from discreet.mdp import Floats, Ints
 
 
+#: An action is skipped only when its upper bound loses by more than rounding could hide.
+MARGIN = 1e-9
+
+
 @compiled_vectorised
 def expectation(row: Floats, values: Floats) -> float:
     """⟨P(·|s,a), V⟩"""
@@ -30,12 +34,15 @@ def backward_induction(
     order: Ints,  # (H, S, A): which of equally good actions comes first
     quality: Floats,  # (H, S, A) out
     values: Floats,  # (H+1, S) out
-    actions: Ints,  # (H, S) out: the greedy actions
+    actions: Ints,  # (H, S) in and out: the greedy actions
+    prune: bool,  # skip actions that cannot be greedy; `quality` is then left unset for them
 ) -> None:
     """Q_h = min{ clip(r + ⟨P,V_{h+1}⟩ + fixed + per_std·Std_P(V_{h+1}), (H−h)·low, (H−h)·high), ceiling_h }.
 
     V_h = max_a Q_h, or Σ_a π_h(a|s)·Q_h(s,a) when a policy is given. Pessimism has negative bonus terms.
     The variance takes two passes over a row: one pass cancels to 0 when V is nearly constant.
+    With `prune`, rows are read only while r + fixed + max V + per_std·(max V − min V)/2 can still win; the greedy
+    action found in `actions` is tried first. Values and greedy actions are the same with and without.
     """
     H, S, A = quality.shape
     G = transitions.shape[0]
@@ -45,11 +52,29 @@ def backward_induction(
         h = H - 1 - i
         g = min(h, G - 1)
         bottom, top = (H - h) * low, (H - h) * high
+        smallest, largest = np.inf, -np.inf
+        if prune:
+            for y in range(S):
+                smallest, largest = min(smallest, values[h + 1, y]), max(largest, values[h + 1, y])
+        half_span = 0.5 * (largest - smallest)
         for s in range(S):
             best, best_quality, expected = order[h, s, 0], -np.inf, 0.0
-            for j in range(A):
-                a = order[h, s, j]
+            first, to_beat = -1, -np.inf
+            for j in range(-1 if prune else 0, A):
+                if j < 0:
+                    first = actions[h, s]
+                    a = first
+                else:
+                    a = order[h, s, j]
+                    if a == first:
+                        if to_beat > best_quality:
+                            best, best_quality = a, to_beat
+                        continue
                 q = fixed[g, s, a]
+                if prune and j >= 0:
+                    bound = rewards[g, s, a] + q + largest + per_std[g, s, a] * half_span
+                    if min(min(max(bound, bottom), top), ceiling[h, s, a]) < to_beat - MARGIN:
+                        continue
                 if q < np.inf and q > -np.inf:
                     mean = 0.0
                     for y in range(S):
@@ -63,7 +88,8 @@ def backward_induction(
                         q += per_std[g, s, a] * np.sqrt(variance)
                 q = min(min(max(q, bottom), top), ceiling[h, s, a])
                 quality[h, s, a] = q
-                if q > best_quality:
+                to_beat = max(to_beat, q)
+                if j >= 0 and q > best_quality:
                     best, best_quality = a, q
                 if follow:
                     expected += policy[h, s, a] * q

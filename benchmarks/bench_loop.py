@@ -1,0 +1,191 @@
+"""The learning loop and rollouts, against vectorised numpy (and rlberry-scool where it is installed)."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+import numpy_ucbvi
+from discreet import experiment as runner
+from discreet.agents.ucbvi import UCBVI
+from discreet.bonuses import per_count
+from discreet.catalog import Triple
+from discreet.envs.rewards import RewardLaw
+from discreet.envs.tabular import riverswim
+from discreet.episodes import MDPSimulator
+from discreet.experiment import Experiment, run, warm_up
+from discreet.kernels import loop as kernel
+from discreet.mdp import FiniteMDP
+from discreet.planning import tie_order, uniform_policy
+from discreet.privacy.exact import Exact
+from discreet.privacy.noise import NoiseSource
+from discreet.schedules import GeometricEpochs
+from discreet.statistics import CountSpec
+
+Row = dict[str, object]
+
+
+def cpu_seconds(work: Callable[[], object], repeats: int = 3) -> float:
+    """Median CPU time of a piece of work."""
+    times = []
+    for _ in range(repeats):
+        before = time.process_time()
+        work()
+        times.append(time.process_time() - before)
+    return statistics.median(times)
+
+
+def row(name: str, ours: float, baseline: float, baseline_name: str, unit: str, target: float) -> Row:
+    ratio = ours / baseline
+    return {
+        "name": name,
+        "ours": ours,
+        "baseline": baseline,
+        "baseline_name": baseline_name,
+        "unit": unit,
+        "ratio": ratio,
+        "target": target,
+        "met": ratio >= target,
+    }
+
+
+def small_loop() -> Row:
+    """RiverSwim S=6 A=2 H=20, a plan for every episode."""
+    K, numpy_episodes = 20_000, 400
+    experiment = Experiment("ucbvi-bernstein", schedule="every", episodes=K)
+    warm_up(experiment)
+    agent = UCBVI(K, "bernstein", 0.003)
+    ours, theirs = [], []
+    for seed in range(3):
+        ours.append(run(experiment, seed).seconds / K)
+        theirs.append(
+            cpu_seconds(lambda s=seed: numpy_ucbvi.run(riverswim(6, 20), numpy_episodes, agent, s), 1)
+            / numpy_episodes
+        )
+    return row(
+        "UCBVI loop, RiverSwim S=6 A=2 H=20, plan every episode",
+        1 / statistics.median(ours),
+        1 / statistics.median(theirs),
+        "vectorised numpy",
+        "episodes/s",
+        60.0,
+    )
+
+
+def dense_mdp() -> FiniteMDP:
+    rng = np.random.default_rng(0)
+    S, A, H = 100, 10, 20
+    return FiniteMDP(rng.dirichlet(np.ones(S), size=(1, S, A)), rng.random((1, S, A)), np.eye(S)[0], H)
+
+
+def prefilled(mdp: FiniteMDP) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Counts in which every cell has been visited 50 times, so that neither learner can skip unseen cells."""
+    H, S, A = mdp.horizon, mdp.num_states, mdp.num_actions
+    transitions = np.random.default_rng(1).multinomial(50, np.broadcast_to(mdp.transitions, (H, S, A, S)))
+    visits = transitions.sum(axis=-1)
+    return visits, transitions, np.rint(visits * mdp.rewards).astype(np.int64)
+
+
+def dense_loops() -> list[Row]:
+    """A dense random MDP S=100 A=10 H=20, staged counts: a plan for every episode, then geometric epochs."""
+    mdp, K = dense_mdp(), 60
+    H, S, A = 20, 100, 10
+    agent = UCBVI(20_000, "bernstein", 0.003)
+
+    def every_episode(seed: int) -> float:
+        visits, transitions, reward_sums = prefilled(mdp)
+        simulator = MDPSimulator(mdp, RewardLaw(), seed)
+        bonus = per_count(visits.astype(np.float64), agent.coefficients((H, S, A)))
+        arrays = (
+            visits,
+            transitions,
+            reward_sums,
+            transitions / visits[..., None],
+            reward_sums / visits,
+            bonus.fixed,
+            bonus.per_std,
+            np.full((H, S, A), np.inf),
+            np.empty((H, S, A)),
+            np.empty((H + 1, S)),
+            np.full((H, S), -1),
+            np.empty((K, H, S), dtype=np.int64),
+            np.zeros(K, dtype=np.int64),
+        )
+        before = time.process_time()
+        kernel.ucbvi(
+            simulator.cumulative,
+            mdp.rewards,
+            simulator.cumulative_initial,
+            simulator.uniforms(K),
+            simulator.reward_noise.random((K, H)),
+            1.0,
+            agent.coefficients((H, S, A)),
+            False,
+            tie_order((H, S, A), 0),
+            *arrays,
+        )
+        return (time.process_time() - before) / K
+
+    def epochs(num_episodes: int) -> float:
+        clock = runner.Clock()
+        triple = Triple(UCBVI(num_episodes, "bernstein", 0.003), Exact(), GeometricEpochs())
+        spec = CountSpec.for_episodes(S, A, H, False, num_episodes)
+        simulator = MDPSimulator(mdp, RewardLaw(), 0)
+        parts = runner._loop(triple, simulator, spec, num_episodes, NoiseSource.seeded(0), clock)
+        assert sum(part.users for part in parts) == num_episodes
+        return clock.seconds / num_episodes
+
+    every_episode(0)
+    fast, theirs = [], []
+    for seed in range(3):
+        fast.append(every_episode(seed))
+        counts = prefilled(mdp)
+        theirs.append(cpu_seconds(lambda s=seed, c=counts: numpy_ucbvi.run(mdp, K, agent, s, c, True), 1) / K)
+    baseline = 1 / statistics.median(theirs)
+    name = "vectorised numpy, incremental"
+    dense = "UCBVI loop, dense random S=100 A=10 H=20"
+    epochs(200)
+    return [
+        row(f"{dense}, plan every episode", 1 / statistics.median(fast), baseline, name, "episodes/s", 1.5),
+        row(f"{dense}, geometric epochs", 1 / epochs(20_000), baseline, f"{name}, every episode", "episodes/s", 50.0),
+    ]
+
+
+def rollouts() -> Row:
+    simulator = MDPSimulator(riverswim(6, 20), RewardLaw(), 0)
+    policy = uniform_policy((20, 6, 2))
+    simulator.rollout(policy, 10)
+    seconds = cpu_seconds(lambda: simulator.rollout(policy, 50_000), 5)
+    return row("rollouts, RiverSwim H=20", 50_000 / seconds, 500_000.0, "fixed", "episodes/s", 1.0)
+
+
+def rlberry() -> list[Row]:
+    """rlberry-scool's UCBVI on the same RiverSwim, when the optional extra is there."""
+    if importlib.util.find_spec("rlberry_scool") is None:
+        return []
+    from rlberry_scool.agents.ucbvi import UCBVIAgent
+
+    from discreet.envs.gym import FiniteMDPEnv
+
+    K = 300
+    agent = UCBVIAgent(FiniteMDPEnv(riverswim(6, 20)), gamma=1.0, horizon=20, stage_dependent=True)
+    agent.fit(5)
+    theirs = cpu_seconds(lambda: agent.fit(K), 1) / K
+    experiment = Experiment("ucbvi-bernstein", schedule="every", episodes=20_000)
+    warm_up(experiment)
+    ours = run(experiment, 0).seconds / 20_000
+    return [row("UCBVI loop, RiverSwim S=6 H=20", 1 / ours, 1 / theirs, "rlberry-scool", "episodes/s", 100.0)]
+
+
+def rows() -> list[Row]:
+    return [small_loop(), *dense_loops(), rollouts(), *rlberry()]
+
+
+if __name__ == "__main__":
+    for line in rows():
+        print(line)
