@@ -1,0 +1,108 @@
+"""Slow and obvious: all episodes of a tiny problem, brute-force sensitivities, nodes by definition, tagged noise."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from discreet.episodes import Episodes
+from discreet.privacy.tree import Layout
+from discreet.statistics import Counts, CountSpec
+
+
+def every_episode(spec: CountSpec, rewards: tuple[float, ...] = (0.0, 1.0)) -> Iterator[Episodes]:
+    """Every episode with the spec's states, actions and horizon and rewards from a short list."""
+    H = spec.horizon
+    for states in itertools.product(range(spec.num_states), repeat=H + 1):
+        for actions in itertools.product(range(spec.num_actions), repeat=H):
+            for received in itertools.product(rewards, repeat=H):
+                yield Episodes(np.array([states]), np.array([actions]), np.array([received]))
+
+
+def brute_sensitivity(spec: CountSpec, neighbours: str) -> dict[str, tuple[float, float]]:
+    """Largest L1 and L2 change of every table over all pairs of episodes (or an episode and nothing)."""
+    tables = {name: [] for name in spec.shapes()}
+    for episode in every_episode(spec):
+        for name, table in Counts.of(episode, spec).tables():
+            tables[name].append(table.reshape(-1))
+    found = {}
+    for name, rows in tables.items():
+        X = np.unique(np.array(rows), axis=0)
+        others = X if neighbours == "replace" else np.zeros((1, X.shape[1]), dtype=np.int64)
+        moves = X[:, None, :] - others[None, :, :]
+        found[name] = (float(np.abs(moves).sum(axis=2).max()), float(np.sqrt((moves.astype(float) ** 2).sum(2)).max()))
+    return found
+
+
+def users_of_node(layout: Layout, bit: int, above: int) -> frozenset[int]:
+    """Node (i, p) by definition: user j sits at label j−1; it holds the labels whose upper bits are p, then a 0."""
+    return frozenset(
+        user for user in range(1, layout.num_prefixes + 1) if layout.label(user - 1) >> bit == above << 1
+    )
+
+
+def nodes_of_prefix(layout: Layout, prefix: int) -> set[tuple[int, int]]:
+    """The noisy nodes that make up a prefix."""
+    label = layout.label(prefix)
+    noisy = layout.noisy_bits(label)
+    return {(bit, label >> (bit + 1)) for bit in range(layout.bits) if noisy >> bit & 1}
+
+
+class TaggedNoise:
+    """Stands in for a noise source: the n-th block of each scale is 2ⁿ everywhere, so sums tell which blocks they hold."""
+
+    simulation = True
+
+    def __init__(self) -> None:
+        self.draws: dict[float, int] = {}
+
+    def laplace(self, scale: float, shape: int) -> np.ndarray:
+        n = self.draws.get(scale, 0)
+        self.draws[scale] = n + 1
+        assert n < 61, "too many draws for 64-bit tags"
+        return np.full(shape, 1 << n, dtype=np.int64)
+
+    gaussian = laplace
+
+
+class RecordedNoise:
+    """A real source that remembers what it drew."""
+
+    def __init__(self, source) -> None:
+        self.source, self.drawn = source, []
+        self.simulation = source.simulation
+
+    def laplace(self, scale, shape):
+        block = self.source.laplace(scale, shape)
+        self.drawn.append((scale, block.copy()))
+        return block
+
+    def gaussian(self, sigma, shape):
+        block = self.source.gaussian(sigma, shape)
+        self.drawn.append((sigma, block.copy()))
+        return block
+
+
+def random_episodes(spec: CountSpec, count: int, seed: int = 0) -> list[Episodes]:
+    """So many single-user contributions."""
+    rng = np.random.default_rng(seed)
+    H = spec.horizon
+    return [
+        Episodes(
+            rng.integers(0, spec.num_states, (1, H + 1)),
+            rng.integers(0, spec.num_actions, (1, H)),
+            rng.random((1, H)),
+        )
+        for _ in range(count)
+    ]
+
+
+def stacked(episodes: list[Episodes]) -> Episodes:
+    """Several contributions as one."""
+    return Episodes(
+        np.concatenate([e.states for e in episodes]),
+        np.concatenate([e.actions for e in episodes]),
+        np.concatenate([e.rewards for e in episodes]),
+    )
