@@ -272,7 +272,7 @@ class TestGaussianWidths:
     @pytest.mark.parametrize("sigma", [0.2, 0.5, 1.0, 6.0])
     @pytest.mark.parametrize("terms", [1, 2, 7])
     def test_discrete_noise_stays_inside_and_the_width_is_nearly_the_least(self, sigma, terms):
-        """At most one more than needed; two more for noise that is nearly always 0, where a Chernoff bound is used."""
+        """At most one more than needed; two more for noise that is nearly always 0 (Chernoff bound)."""
         counters, beta = 5, 1e-3
         e = int(gaussian_union_width(sigma, [terms], [1.0], counters, beta))
         law = sum_pmf(gaussian_pmf(sigma, 60), terms)
