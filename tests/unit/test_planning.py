@@ -150,14 +150,14 @@ def test_pruned_backward_induction_finds_the_same_plan(kind):
         if kind == "ties":
             r = np.round(r)
             P = np.broadcast_to(np.eye(S)[0], P.shape).copy()
-        fixed, per_std = 0.3 * rng.random(r.shape), 0.2 * rng.random(r.shape) * (kind == "dense")
+        fixed, per_std = 0.3 * rng.random(r.shape) * (kind == "dense"), 0.2 * rng.random(r.shape) * (kind == "dense")
         fixed[0, 1, 0] = np.inf
         order, ceiling = tie_order((H, S, A), 1), np.full((H, S, A), np.inf)
         results = []
         for prune in (False, True):
             quality, values = np.full((H, S, A), np.nan), np.empty((H + 1, S))
             actions = rng.integers(0, A, (H, S))
-            arguments = (P, r, fixed * (kind == "dense"), per_std, 0.0, 1.0, np.empty((0, 0, 0)), ceiling, order)
+            arguments = (P, r, fixed, per_std, 0.0, 1.0, np.empty((0, 0, 0)), ceiling, order)
             compiled_backward(*arguments, quality, values, actions, prune)
             results.append((values, actions, np.isnan(quality).sum()))
         assert (results[0][0] == results[1][0]).all()
