@@ -25,6 +25,7 @@ from discreet.planning import optimal_plan, policy_value, tie_order, uniform_pol
 from discreet.privacy.accounting import Guarantee
 from discreet.privacy.exact import Exact
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.protocol import Announced
 from discreet.schedules import EveryEpisode
 from discreet.statistics import Counts, CountSpec
 
@@ -230,8 +231,10 @@ def _loop(
         plan = agent.plan(stream.release(), None)
     done = 0
     while done < num_episodes:
-        users = min(schedule.length(done), num_episodes - done)
+        users = min(plan.users or schedule.length(done), num_episodes - done)
         with clock:
+            if isinstance(stream, Announced):
+                stream.begin(plan)
             for start in range(0, users, CHUNK):
                 stream.add(simulator.rollout(plan.policy, min(CHUNK, users - start)))
         yield Played(plan.policy if plan.actions is None else plan.actions, users)

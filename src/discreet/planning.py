@@ -24,6 +24,10 @@ class Bonus(NamedTuple):
     per_std: Floats  # (G, S, A)
 
 
+class Announcement(Protocol):
+    """Public instructions to the next users (where to report, what to truncate): a function of releases only."""
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A policy and the values it was planned with (of the model it was planned in, not of the true MDP)."""
@@ -32,6 +36,8 @@ class Plan:
     value: Floats  # (H+1, S)
     quality: Floats  # (H, S, A)
     num_episodes: int = 0  # users in the release it was planned from
+    users: int | None = None  # how many should play it; None leaves it to the schedule
+    announcement: Announcement | None = None  # what the server tells the next users in public
 
     def __post_init__(self) -> None:
         for name in ("policy", "value", "quality"):

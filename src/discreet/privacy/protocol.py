@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from discreet.episodes import Episodes
+from discreet.planning import Plan
 from discreet.privacy.accounting import Guarantee, LedgerEntry
 from discreet.privacy.noise import NoiseSource
 from discreet.releases import PrivateCounts
@@ -25,6 +26,13 @@ class Stream(Protocol):
     def release(self) -> PrivateCounts:
         """The noisy sums so far. Noise is drawn once: two releases without an `add` are identical."""
         ...
+
+
+@runtime_checkable
+class Announced(Protocol):
+    """A stream whose users follow a public announcement: it is told the plan before they act."""
+
+    def begin(self, plan: Plan) -> None: ...
 
 
 class Privatizer(Protocol):
