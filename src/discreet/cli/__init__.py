@@ -59,6 +59,7 @@ app.command("run")(running.run)
 app.command("plot")(running.plot)
 app.command("demo")(running.demo)
 app.command("calibrate")(privacy.calibrate)
+app.command("audit")(privacy.audit)
 
 
 def main() -> None:

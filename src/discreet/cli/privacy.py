@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from discreet.cli.terminal import say, say_json, show
+from discreet.cli.terminal import compilation_notice, say, say_json, show
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from discreet.privacy.calibration import Calibration
+
+FAMILY_NAMES = {"N": "N visits", "T": "T transitions", "R": "R rewards"}
 
 
 def calibrate(
@@ -54,17 +62,79 @@ def one_of(option: str, value: str) -> Literal["replace", "zero-out"]:
     raise ValueError(f"{option} is {value!r}; it must be replace or zero-out")
 
 
-def noise_table(found: Any) -> Any:
-    """The families side by side."""
+def noise_table(found: Calibration) -> Table:
+    """The families side by side, in natural units (the JSON form has the integers that are noised)."""
     from rich.table import Table
 
-    title = f"noise per family; one user enters {found.levels} noisy value{'s' if found.levels > 1 else ''} of each"
-    table = Table(title=title, title_justify="left")
-    table.add_column("family", style="bold")
-    for column in ("L1", "L2", "budget", "scale", "sd, last release", "width"):
+    values = f"{found.levels} noisy values" if found.levels > 1 else "one noisy value"
+    table = Table(title=f"noise per family; each user enters {values} of each", title_justify="left")
+    table.add_column("family", style="bold", no_wrap=True)
+    gaussian = found.guarantee.entries[0].is_gaussian
+    norm, share = ("L2", "ρ") if gaussian else ("L1", "ε")
+    for column in (f"sensitivity ({norm})", share, "scale", "sd at the end", "width"):
         table.add_column(column, justify="right")
-    words = {"N": "N visits", "T": "T transitions", "R": f"R rewards (integers of {found.grid:.3g})"}
     for letter, noise in found.families.items():
-        numbers = (noise.l1, noise.l2, noise.budget, noise.scale, noise.deviation, noise.width)
-        table.add_row(words.get(letter, letter), *(f"{number:,.5g}" for number in numbers))
+        unit = found.grid if letter == "R" else 1.0
+        sensitivity = (noise.l2 if gaussian else noise.l1) * unit
+        numbers = sensitivity, noise.budget, noise.scale * unit, noise.deviation, noise.width
+        table.add_row(FAMILY_NAMES[letter], *(f"{number:,.5g}" for number in numbers))
+    return table
+
+
+def audit(
+    mechanism: Annotated[
+        str, typer.Argument(help="What to attack; --list names everything.", show_default=False)
+    ] = "",
+    epsilon: Annotated[float, typer.Option(help="The epsilon that the mechanism claims.")] = 1.0,
+    trials: Annotated[int, typer.Option(help="Rounds of the attack in each of the two worlds.")] = 100_000,
+    horizon: Annotated[int, typer.Option(help="Steps per episode.")] = 1,
+    episodes: Annotated[int, typer.Option(help="Episodes, for mechanisms that release repeatedly.")] = 4,
+    states: Annotated[int, typer.Option(help="Number of states.")] = 2,
+    actions: Annotated[int, typer.Option(help="Number of actions.")] = 2,
+    users: Annotated[int, typer.Option(help="Users, for mechanisms that hide in a crowd.")] = 1000,
+    delta: Annotated[float, typer.Option(help="For mechanisms that are (epsilon, delta)-private.")] = 1e-6,
+    confidence: Annotated[float, typer.Option(help="With which the lower bound holds.")] = 0.999,
+    seed: Annotated[int, typer.Option(help="Of the attack.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
+    names: Annotated[bool, typer.Option("--list", help="List what can be audited.")] = False,
+) -> None:
+    """Attack a mechanism: how much epsilon can an adversary prove has leaked?
+
+    A lower bound above the claim refutes it; one below it proves nothing, but says how hard was tried.
+
+    [bold]Examples[/bold]
+
+    discreet audit tree --epsilon 1 --trials 100000
+
+    discreet audit paper-local --epsilon 1          the calibration as printed: refuted
+    """
+    from discreet.privacy import audit as attacks
+
+    if names:
+        show(mechanism_table({name: entry.description for name, entry in attacks.MECHANISMS.items()}))
+        return
+    if not mechanism:
+        raise ValueError(f"name a mechanism to audit: {', '.join(attacks.MECHANISMS)}")
+    if seed < 0:
+        raise ValueError(f"--seed is {seed}; it must be at least 0")
+    with compilation_notice():
+        found = attacks.audit(
+            mechanism, epsilon, trials, horizon, episodes, states, actions, users, delta, confidence, seed
+        )
+    if as_json:
+        say_json({k: None if v in (math.inf, -math.inf) else v for k, v in found.to_json().items()})
+        return
+    say(f"{found.mechanism} claims ε = {found.claimed:g}")
+    say(f"shown to leak at least ε = {found.lower_bound:.4f} (confidence {found.confidence:g}, {trials:,} trials)")
+    if found.exact is not None:
+        say(f"exact for this attack: ε = {found.exact:.6g}")
+    say("REFUTED: it leaks more than it claims" if found.refuted else "not refuted: no attack here beat the claim")
+
+
+def mechanism_table(descriptions: dict[str, str]) -> Table:
+    from rich.table import Table
+
+    table = Table("mechanism", "what it is", title="discreet audit MECHANISM", title_justify="left")
+    for name, description in descriptions.items():
+        table.add_row(f"[bold]{name}[/bold]", description)
     return table

@@ -263,16 +263,18 @@ def comparison_table(found: list[Summary]) -> Any:
     """Several experiments for the eye, the best first."""
     from rich.table import Table
 
-    table = Table(title="regret / regret of the random policy (1 = learned nothing)", title_justify="left")
-    table.add_column("learner", style="bold")
-    for column in ("seeds", "mean ± sd", "median", "worst", "episodes/s"):
-        table.add_column(column, justify="right")
+    seeds = sorted({len(summary.rows) for summary in found})
+    runs = f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+    title = f"regret / regret of the random policy (1 = learned nothing), {runs} each"
+    table = Table(title=title, title_justify="left")
+    table.add_column("learner", style="bold", overflow="fold")
+    for column in ("mean ± sd", "median", "worst", "episodes/s"):
+        table.add_column(column, justify="right", no_wrap=True)
     table.add_column("guarantee")
     for summary in found:
         ratio, rate = summary.ratio, summary.episodes_per_second
         table.add_row(
             summary.label,
-            str(len(summary.rows)),
             plus_minus(ratio, ".4f"),
             "" if ratio is None else f"{ratio.median:.4f}",
             "" if ratio is None else f"{ratio.worst:.4f}",
