@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from discreet.planning import Agent
 from discreet.privacy.exact import Exact
 from discreet.privacy.protocol import Privatizer
 from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
+from discreet.structure import PublicStructure
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Problem:
     delta: float = 0.0
     model: str = "joint"
     neighbours: str = "replace"
+    structure: PublicStructure = field(default_factory=PublicStructure)
     tie_seed: int = 0
 
     def scale(self, default: float) -> float:

@@ -28,6 +28,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.protocol import Announced
 from discreet.schedules import EveryEpisode
 from discreet.statistics import Counts, CountSpec
+from discreet.structure import PublicStructure
 
 #: Episodes simulated at once by the compiled loop, and at most by one rollout: bounds memory, changes no number.
 CHUNK = 16_384
@@ -55,6 +56,9 @@ class Experiment:
     delta: float = 0.0
     model: str = "joint"
     neighbours: str = "replace"
+    public_initial: bool = True
+    known_successors: bool = False
+    known_zero_rewards: bool = False
 
     def __post_init__(self) -> None:
         if self.episodes < 1:
@@ -156,6 +160,13 @@ class Setting:
             experiment.delta,
             experiment.model,
             experiment.neighbours,
+            PublicStructure.declared(
+                self.mdp,
+                experiment.pooled,
+                initial=experiment.public_initial,
+                successors=experiment.known_successors,
+                zero_rewards=experiment.known_zero_rewards,
+            ),
             tie_seed=0 if seed is None else seed,
         )
         return catalog.algorithm(experiment.algorithm).build(problem)
