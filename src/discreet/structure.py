@@ -23,7 +23,7 @@ class PublicStructure:
 
     @classmethod
     def declared(
-        cls, mdp: FiniteMDP, pooled: bool, *, initial: bool = True, successors: bool = False, zero_rewards: bool = False
+        cls, mdp: FiniteMDP, pooled: bool, *, initial: bool, successors: bool = False, zero_rewards: bool = False
     ) -> PublicStructure:
         """Read the declared facts off a model (whoever declares them knows them without anyone's data)."""
         G = 1 if pooled else mdp.horizon
