@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
@@ -32,10 +33,14 @@ def brute_sensitivity(spec: CountSpec, neighbours: str) -> dict[str, tuple[float
         X = np.unique(np.array(rows), axis=0)
         others = X if neighbours == "replace" else np.zeros((1, X.shape[1]), dtype=np.int64)
         moves = X[:, None, :] - others[None, :, :]
-        found[name] = (float(np.abs(moves).sum(axis=2).max()), float(np.sqrt((moves.astype(float) ** 2).sum(2)).max()))
+        found[name] = (
+            float(np.abs(moves).sum(axis=2).max()),
+            float(np.sqrt((moves.astype(float) ** 2).sum(2)).max()),
+        )
     return found
 
 
+@lru_cache(maxsize=4096)
 def users_of_node(layout: Layout, bit: int, above: int) -> frozenset[int]:
     """Node (i, p) by definition: user j sits at label j−1; it holds the labels whose upper bits are p, then a 0."""
     return frozenset(
@@ -51,7 +56,7 @@ def nodes_of_prefix(layout: Layout, prefix: int) -> set[tuple[int, int]]:
 
 
 class TaggedNoise:
-    """Stands in for a noise source: the n-th block of each scale is 2ⁿ everywhere, so sums tell which blocks they hold."""
+    """A mock source: the n-th block of each scale is 2ⁿ everywhere, so that sums tell which blocks they hold."""
 
     simulation = True
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracles_streams import brute_sensitivity, random_episodes, stacked
 
 from discreet.episodes import Episodes
 from discreet.statistics import Counts, CountSpec
+from oracles_streams import brute_sensitivity, random_episodes, stacked
 
 
 @pytest.mark.parametrize("pooled", [True, False])
@@ -29,7 +29,8 @@ def test_pooling_changes_only_the_euclidean_sensitivity():
 
 def test_known_counts_of_two_short_episodes():
     spec = CountSpec(2, 2, 2, pooled=False, grid=0.25, reward_range=(-1.0, 3.0))
-    episodes = Episodes(np.array([[0, 1, 1], [0, 1, 0]]), np.array([[1, 0], [1, 1]]), np.array([[3.0, -1.0], [1.0, 0]]))
+    states, actions = np.array([[0, 1, 1], [0, 1, 0]]), np.array([[1, 0], [1, 1]])
+    episodes = Episodes(states, actions, np.array([[3.0, -1.0], [1.0, 0.0]]))
     counts = Counts.of(episodes, spec)
     assert counts.visits[0].tolist() == [[0, 2], [0, 0]]
     assert counts.visits[1].tolist() == [[0, 0], [1, 1]]
@@ -90,6 +91,6 @@ def test_states_actions_and_steps_outside_the_spec_are_refused_before_anything_c
         Episodes(np.zeros((1, 4), int), np.zeros((1, 3), int), np.zeros((1, 3))),
     ]
     for episodes in bad:
-        with pytest.raises(ValueError, match="outside|steps"):
+        with pytest.raises(ValueError, match=r"outside|steps"):
             counts.accumulate(episodes, spec)
     assert all(not table.any() for _, table in counts.tables())
