@@ -472,6 +472,14 @@ class TestPrivacyLoss:
         better = guarantee_of(entries, "joint", delta=1e-6, privacy_loss=True)
         assert (better.epsilon, better.delta) == (pld_epsilon(entries, 1e-6), 1e-6)
 
+    def test_a_rho_budget_may_be_reported_with_the_smaller_epsilon(self):
+        budget = Budget.zcdp(0.1, 1e-6)
+        entries = [gaussian_entry("visits", 2.0, gaussian_sigma(2.0, 0.1, 3), 3)]
+        plain = guarantee_of(entries, "central", "replace", budget)
+        better = guarantee_of(entries, "central", "replace", budget, privacy_loss=True)
+        assert plain.rho == better.rho == 0.1
+        assert better.epsilon == pld_epsilon(entries, 1e-6) < plain.epsilon
+
     def test_unknown_mechanisms_are_not_guessed(self):
         with pytest.raises(ValueError, match="not known"):
             pld_epsilon([LedgerEntry("visits", "shuffled-bits", "l1", 1.0, 1.0, 1, 0.5)], 1e-6)

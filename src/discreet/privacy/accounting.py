@@ -520,7 +520,7 @@ def guarantee_of(
         spent = guarantee.rho if guarantee.rho is not None else math.inf
         rho = _within("rho", spent, budget.rho)
         if not pure and delta is not None:
-            return replace(guarantee, rho=rho, epsilon=epsilon_of(rho, delta))
+            return replace(guarantee, rho=rho, epsilon=guarantee.epsilon if privacy_loss else epsilon_of(rho, delta))
         return replace(guarantee, rho=rho)
     assert budget.epsilon is not None
     if guarantee.delta > budget.delta * (1.0 + TOLERANCE):
@@ -651,7 +651,7 @@ def pld_epsilon(entries: Sequence[LedgerEntry], delta: float) -> float:
       variance σ² − r²; at most Δ² counters change, and η (10⁻¹⁶ at r² = 2) is charged twice for each.
 
     Scales are taken from the costs of the entries, so the excess of the sampled law is charged too. The result is
-    never more than what composition of ε and ρ gives.
+    never more than what composition of ε and ρ gives. Entries are those of one episode per user; apply `group` after.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
 
