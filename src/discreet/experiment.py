@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from discreet.episodes import MDPSimulator, Simulator
 from discreet.kernels import loop as kernel
 from discreet.mdp import FiniteMDP, Floats, Ints
 from discreet.planning import optimal_plan, policy_value, tie_order, uniform_policy
-from discreet.privacy.accounting import Guarantee
+from discreet.privacy.accounting import Guarantee, Neighbours
 from discreet.privacy.exact import Exact
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.protocol import Announced
@@ -77,8 +77,11 @@ class Experiment:
             raise ValueError(f"{self.algorithm} has no {self.model} form; choose one of {known}")
         if entry.private and self.epsilon is None:
             raise ValueError(f"{self.algorithm} is private: give it a budget with epsilon")
-        if not entry.private and self.epsilon is not None:
-            raise ValueError(f"{self.algorithm} is not private: it takes no epsilon")
+        if not entry.private and (self.epsilon is not None or self.delta):
+            raise ValueError(f"{self.algorithm} is not private: it takes no epsilon and no delta")
+        if self.neighbours not in get_args(Neighbours):
+            known = " and ".join(get_args(Neighbours))
+            raise ValueError(f"unknown neighbours {self.neighbours!r}; the choices are {known}")
 
     @property
     def id(self) -> str:
