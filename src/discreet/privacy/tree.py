@@ -236,6 +236,7 @@ def tree_widths(tree: Tree, layout: Layout, families: Sequence[Family], rounding
     return natural(families, widths)
 
 
+@lru_cache(maxsize=256)
 def honaker_width(family: Family, num_prefixes: int, beta: float) -> float:
     """min_s [ln(m·Σ_{t≤T} 2·E e^{s·noise_t}) − ln β]/s, plus what rounding of the estimates can add.
 

@@ -1,0 +1,86 @@
+"""Every privatizer, once: a newcomer added here is put through all contracts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from discreet.privacy.accounting import Budget
+from discreet.privacy.epochs import Epochs
+from discreet.privacy.local import LocalLaplace, LocalSampled
+from discreet.privacy.one_shot import OneShot
+from discreet.privacy.toeplitz import Toeplitz
+from discreet.privacy.tree import Tree
+from discreet.statistics import CountSpec
+
+PURE, APPROXIMATE, ZCDP = Budget.pure(1.0), Budget.approximate(1.0, 1e-6), Budget.zcdp(0.5)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A privatizer up to its budget, and what the contracts must know about it."""
+
+    name: str
+    budget: Budget
+    make: Callable[..., Any]
+    continual: bool = True  # may release again after more users
+    counters: bool = True  # independent noise of one law on every counter
+    linear: bool = True  # the release is sum + noise, whatever the noise turned out to be
+    relations: tuple[str, ...] = ("replace", "zero-out")
+
+    def privatizer(self, **settings: Any) -> Any:
+        return self.make(self.budget, **settings)
+
+    def without_noise(self) -> Any:
+        endless = Budget.pure(math.inf) if self.budget.kind == "pure" else Budget.approximate(math.inf, 1e-6)
+        return self.make(endless)
+
+
+def with_settings(kind: Callable[..., Any], **fixed: Any) -> Callable[..., Any]:
+    return lambda budget, **settings: kind(budget, **(fixed | settings))
+
+
+CASES = [
+    Case("tree-laplace", PURE, with_settings(Tree, publish_final=True)),
+    Case("tree-laplace-from-zcdp", ZCDP, with_settings(Tree, publish_final=True, mechanism="laplace")),
+    Case("tree-gaussian", APPROXIMATE, with_settings(Tree, publish_final=True)),
+    Case("tree-honaker", PURE, with_settings(Tree, publish_final=True, variant="honaker")),
+    Case("tree-honaker-gaussian", ZCDP, with_settings(Tree, publish_final=True, variant="honaker")),
+    Case("tree-smooth", PURE, with_settings(Tree, publish_final=True, variant="smooth")),
+    Case("tree-smooth-gaussian", APPROXIMATE, with_settings(Tree, publish_final=True, variant="smooth")),
+    Case("tree-constant-noise", PURE, with_settings(Tree, publish_final=True, constant_noise=True)),
+    Case("epochs-laplace", PURE, Epochs),
+    Case("epochs-gaussian", ZCDP, Epochs),
+    Case("epochs-restart", PURE, with_settings(Epochs, window="restart"), linear=False),
+    Case("epochs-restart-gaussian", APPROXIMATE, with_settings(Epochs, window="restart"), linear=False),
+    Case("toeplitz", APPROXIMATE, with_settings(Toeplitz, num_blocks=16)),
+    Case("one-shot-laplace", PURE, OneShot, continual=False),
+    Case("one-shot-gaussian", APPROXIMATE, OneShot, continual=False),
+    Case("local-laplace", PURE, LocalLaplace, relations=("replace",)),
+    Case("local-sampled", PURE, LocalSampled, counters=False, linear=False, relations=("replace",)),
+]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" in metafunc.fixturenames:
+        wanted = CASES
+        for name in ("continual", "counters", "linear"):
+            if metafunc.definition.get_closest_marker(name):
+                wanted = [case for case in wanted if getattr(case, name)]
+        metafunc.parametrize("case", wanted, ids=lambda case: case.name)
+    if "spec" in metafunc.fixturenames:
+        specs = [CountSpec(2, 2, 2, pooled, grid=2.0**-4) for pooled in (False, True)]
+        metafunc.parametrize("spec", specs, ids=["staged", "pooled"])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, meaning in (
+        ("continual", "privatizers that may release more than once"),
+        ("counters", "privatizers with independent noise of one law on every counter"),
+        ("linear", "privatizers whose release is sum + noise"),
+    ):
+        config.addinivalue_line("markers", f"{name}: {meaning}")
