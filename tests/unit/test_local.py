@@ -6,6 +6,8 @@ import itertools
 import json
 import math
 import pickle
+import subprocess
+import sys
 from fractions import Fraction
 
 import mpmath
@@ -183,6 +185,15 @@ def test_a_device_refuses_episodes_that_do_not_fit(states: list, actions: list, 
     for encoder in (LaplaceEncoder(tables, (1.0, 1.0, 1.0)), SampledEncoder(tables, 2**50)):
         with pytest.raises(ValueError):
             encoder.encode("ann", states, actions, rewards, NoiseSource.secure())
+
+
+def test_the_client_needs_nothing_of_the_server() -> None:
+    code = (
+        "import sys, discreet.privacy.client; "
+        "print(*sorted(m for m in sys.modules if m.startswith('discreet.') and not m.startswith('discreet.kernels')))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert set(loaded) <= {"discreet.privacy", "discreet.privacy.client", "discreet.privacy.noise", "discreet.mdp"}
 
 
 # The server's door --------------------------------------------------------------------------------------------------

@@ -30,8 +30,9 @@ from discreet.privacy.sums import RawSums
 from discreet.privacy.tree import Tree
 from discreet.statistics import Counts, CountSpec
 
-#: Copies of a game that are played side by side.
-COPIES = 2**14
+#: Most copies of a game that are played side by side in one stream, and least streams per half and world: noise that
+#: copies share would look like a property of the world if there were one stream only.
+COPIES, STREAMS = 2**13, 32
 #: Excess over a claim that counts as rounding.
 ROUNDING = 1e-9
 
@@ -120,13 +121,14 @@ def _discriminant(views: tuple[Floats, Floats]) -> Floats:
 def leaked(game: Game, trials: int, confidence: float = 0.999, seed: int = 0) -> float:
     """Lower bound on ε from `trials` rounds in each world: events chosen on one half, counted on the other."""
     half = trials // 2
+    copies = min(COPIES, -(-half // STREAMS))
     direction: Floats | None = None
 
     def play(part: int, world: int, keep: bool) -> tuple[Floats, Floats]:
         views, scores = [], []
-        for chunk, start in enumerate(range(0, half, COPIES)):
+        for chunk, start in enumerate(range(0, half, copies)):
             noise = NoiseSource.seeded(np.random.SeedSequence([seed, part, world, chunk]))
-            view = game.views(world, min(COPIES, half - start), noise)
+            view = game.views(world, min(copies, half - start), noise)
             views.append(view if keep else view[:0])
             extra = [] if direction is None else [(view @ direction)[:, None]]
             scores.append(np.concatenate([game.scores(view), *extra], axis=1))
