@@ -55,6 +55,15 @@ def run(
     delta: Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")] = 0.0,
     model: Annotated[str, typer.Option(help="Whom users trust: joint (a curator) or local (nobody).")] = "joint",
     neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
+    public_initial: Annotated[
+        bool, typer.Option(help="Where episodes start is declared public, hence known to the learner.")
+    ] = True,
+    known_successors: Annotated[
+        bool, typer.Option("--known-successors", help="Declare public which states can follow which.")
+    ] = False,
+    known_zero_rewards: Annotated[
+        bool, typer.Option("--known-zero-rewards", help="Declare public which cells never pay.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for results; seeds found there are not run again.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
     jobs: Jobs = 1,
@@ -94,13 +103,17 @@ def run(
         delta=delta,
         model=model,
         neighbours=neighbours,
+        public_initial=public_initial,
+        known_successors=known_successors,
+        known_zero_rewards=known_zero_rewards,
     )
     ready = prepared(experiment)
     summary = executed(ready, [None] if secure else seed_list(seeds or "0:1"), out, jobs)
     if as_json:
         say_json(document(ready, summary))
         return
-    show(result_table(ready, summary))
+    say(heading(ready, summary))
+    show(result_table(summary))
     say(guarantee_line(summary))
     if out is not None:
         say(f"results are in {out}; `discreet plot {out}` draws them")
@@ -206,27 +219,32 @@ def plus_minus(spread: Spread | None, digits: str) -> str:
     return f"{spread.mean:{digits}}" + (f" ± {spread.sd:{digits}}" if spread.sd is not None else "")
 
 
-def result_table(ready: Ready, summary: Summary) -> Any:
+def heading(ready: Ready, summary: Summary) -> str:
+    """What was run, in words."""
+    experiment, rows = ready.experiment, summary.rows
+    which = "pooled over steps" if experiment.pooled else "staged"
+    seeds = "secure noise" if rows[0].seed is None else f"{len(rows)} seed{'s' if len(rows) > 1 else ''}"
+    return (
+        f"{experiment.algorithm} on {experiment.env}: {experiment.states} states, horizon {experiment.horizon}, "
+        f"{experiment.episodes:,} episodes, {which}, {seeds}"
+    )
+
+
+def result_table(summary: Summary) -> Any:
     """One experiment for the eye."""
     import statistics
 
     from rich.table import Table
 
-    experiment, rows, ratio = ready.experiment, summary.rows, summary.ratio
-    which = "pooled over steps" if experiment.pooled else "staged"
-    seeds = "secure noise" if rows[0].seed is None else f"{len(rows)} seed{'s' if len(rows) > 1 else ''}"
-    title = (
-        f"{experiment.algorithm} on {experiment.env}: {experiment.states} states, horizon {experiment.horizon}, "
-        f"{experiment.episodes:,} episodes, {which}, {seeds}"
-    )
-    table = Table(title=title, title_justify="left", show_header=False)
+    rows, ratio = summary.rows, summary.ratio
+    table = Table(show_header=False)
     table.add_row("regret / regret of the random policy", plus_minus(ratio, ".4f"))
     if ratio is not None and len(rows) > 1:
         table.add_row("  median, worst seed", f"{ratio.median:.4f}, {ratio.worst:.4f}")
     table.add_row("regret", plus_minus(summary.regret, ",.1f"))
     last = statistics.fmean(row.final_value for row in rows)
-    values = f"{last:.4f} (optimal {rows[0].value_optimal:.4f}, random {rows[0].value_random:.4f})"
-    table.add_row("value of the last policy", values)
+    table.add_row("value of the last policy", f"{last:.4f}")
+    table.add_row("  optimal, random policy", f"{rows[0].value_optimal:.4f}, {rows[0].value_random:.4f}")
     rate = summary.episodes_per_second
     table.add_row("episodes per second", f"{rate:,.0f}" if rate is not None else "too fast to measure")
     return table

@@ -199,7 +199,7 @@ def _forecast(
     S, A, K = spec.num_states, spec.num_actions, num_episodes
     visits = K * (spec.horizon if spec.pooled else 1) / (S * A)
     deviation = _largest(release.deviations.visits)
-    signal = visits / deviation if deviation > 0 else math.inf
+    signal = _signal(visits, deviation, release)
     share = max(_largest(release.widths.visits), _largest(release.widths.transitions)) / K
     feasible = signal >= NEEDED_SIGNAL
     epsilon, delta = stream.guarantee.epsilon, stream.guarantee.delta
@@ -209,15 +209,21 @@ def _forecast(
         f"an evenly visited cell holds {visits:,.0f} visits, {signal:.2g} times the noise of its count "
         f"(sd {deviation:,.0f}; {NEEDED_SIGNAL:g} times are needed), and the width is {share:.0%} of the users"
     )
-    verdict = f"with {K:,} users and {budget}, {which} counts {'can' if feasible else 'cannot'} be learned: {facts}"
+    verdict = f"with {K:,} user{'s' if K > 1 else ''} and {budget}, {which} counts {'can' if feasible else 'cannot'} be learned: {facts}"
     if not feasible:
         advice = [] if spec.pooled or spec.horizon == 1 else ["pool the steps if the MDP is stationary"]
-        if math.isfinite(epsilon):
+        if math.isfinite(epsilon) and signal > 0:
             advice.append(f"raise epsilon to about {_rounded(epsilon * NEEDED_SIGNAL / signal):g}")
         users = users_needed(privatizer, spec, schedule, K)
         advice.append(f"collect about {users:,} users" if users else "no number of users would help")
         verdict += "; " + ", or ".join(advice)
     return Forecast(visits, deviation, share, signal, feasible, verdict)
+
+
+def _signal(visits: float, deviation: float, release: PrivateCounts) -> float:
+    if release.num_episodes == 0:  # nobody has been seen before the last policy is planned
+        return 0.0
+    return visits / deviation if deviation > 0 else math.inf
 
 
 def users_needed(privatizer: Privatizer, spec: CountSpec, schedule: Schedule, at_least: int = 1) -> int | None:
@@ -230,7 +236,7 @@ def users_needed(privatizer: Privatizer, spec: CountSpec, schedule: Schedule, at
 
     def stands_out(users: int) -> bool:
         _, release = last_release(privatizer, one, users, schedule)
-        return users * per_user >= NEEDED_SIGNAL * _largest(release.deviations.visits)
+        return _signal(users * per_user, _largest(release.deviations.visits), release) >= NEEDED_SIGNAL
 
     low, high = max(at_least, 1), max(at_least, 1)
     while not stands_out(high):

@@ -1,0 +1,165 @@
+"""Calibration: known scales, agreement with the streams that are run, and a verdict that means something."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+from discreet.envs.registry import make
+from discreet.envs.rewards import RewardLaw
+from discreet.episodes import MDPSimulator
+from discreet.planning import uniform_policy
+from discreet.privacy import calibration
+from discreet.privacy.accounting import Budget, rho_of
+from discreet.privacy.calibration import calibrate, forecast
+from discreet.privacy.epochs import Epochs
+from discreet.privacy.exact import Exact
+from discreet.privacy.local import LocalLaplace, LocalSampled
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.tree import Tree
+from discreet.schedules import EveryEpisode, GeometricEpochs
+from discreet.statistics import CountSpec
+
+
+def test_the_tree_of_twenty_thousand_users():
+    """L = 15 levels of 19 999 prefixes, and 6·H·L/ε = 1800 on every node."""
+    found = calibrate(6, 2, 20, 20_000, 1.0, schedule="every")
+    assert found.levels == 15
+    assert found.families["N"].scale == pytest.approx(1800, rel=1e-6)
+    assert found.families["T"].scale == pytest.approx(1800, rel=1e-6)
+    assert found.families["R"].scale * found.grid == pytest.approx(1800, rel=1e-6)
+    assert [noise.budget for noise in found.families.values()] == pytest.approx([1 / 3] * 3, rel=1e-12)
+    assert (found.families["N"].l1, found.families["N"].l2) == (40.0, math.sqrt(40))
+    assert found.guarantee.epsilon == 1.0
+    assert not found.forecast.feasible
+
+
+@pytest.mark.parametrize(
+    ("options", "levels", "scale"),
+    [
+        ({}, 1, 6 * 20 / 1.0),
+        ({"neighbours": "zero-out"}, 1, 3 * 20 / 1.0),
+        ({"pooled": True}, 1, 6 * 20 / 1.0),
+        ({"schedule": "every", "neighbours": "zero-out"}, 15, 3 * 20 * 15 / 1.0),
+        ({"model": "local"}, 1, 6 * 20 / 1.0),
+        ({"delta": 1e-6}, 1, math.sqrt(2 * 20) * math.sqrt(3 / (2 * rho_of(1.0, 1e-6)))),
+        ({"delta": 1e-6, "pooled": True}, 1, math.sqrt(2) * 20 * math.sqrt(3 / (2 * rho_of(1.0, 1e-6)))),
+        ({"delta": 1e-6, "schedule": "every"}, 15, math.sqrt(40) * math.sqrt(45 / (2 * rho_of(1.0, 1e-6)))),
+    ],
+)
+def test_scales_by_hand(options, levels, scale):
+    found = calibrate(6, 2, 20, 20_000, 1.0, **options)
+    assert found.levels == levels
+    assert found.families["N"].scale == pytest.approx(scale, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("privatizer", "schedule"),
+    [
+        (Tree(Budget.pure(1.0)), EveryEpisode()),
+        (Epochs(Budget.pure(1.0)), GeometricEpochs()),
+        (LocalLaplace(Budget.pure(1.0)), GeometricEpochs()),
+        (LocalSampled(Budget.pure(1.0)), GeometricEpochs()),
+    ],
+)
+def test_the_forecast_is_what_a_run_meets(privatizer, schedule):
+    """Play real users: the last release has the width and deviation that were announced without any."""
+    K, mdp = 40, make("riverswim", 3, 4)
+    spec = CountSpec.for_episodes(3, 2, 4, True, K)
+    stream = privatizer.open(spec, K, NoiseSource.seeded(5))
+    simulator = MDPSimulator(mdp, RewardLaw(), 1)
+    done, release = 0, stream.release()
+    while done < K:
+        users = min(schedule.length(done), K - done)
+        stream.add(simulator.rollout(uniform_policy((4, 3, 2)), users))
+        done += users
+        if done < K:
+            release = stream.release()
+    announced = forecast(privatizer, spec, K, schedule)
+    width = max(float(np.max(release.widths.visits)), float(np.max(release.widths.transitions)))
+    assert announced.width_share == pytest.approx(width / K, rel=1e-12)
+    local = isinstance(privatizer, (LocalLaplace, LocalSampled))
+    expected = float(np.max(release.deviations.visits)) * (math.sqrt(K / release.num_episodes) if local else 1.0)
+    assert announced.deviation == pytest.approx(expected, rel=1e-12)
+    assert announced.visits == K * 4 / 6
+
+
+@pytest.mark.parametrize(
+    ("options", "feasible"),
+    [
+        ({"pooled": True}, True),  # RiverSwim: learned, .30 of random
+        ({}, False),  # staged: .999
+        ({"num_states": 3, "horizon": 6}, True),  # .42
+        ({"num_states": 16, "num_actions": 4, "horizon": 15, "pooled": True}, False),  # two rooms: .999
+        ({"num_episodes": 200_000}, True),  # .74
+        ({"epsilon": 0.2, "pooled": True}, False),  # .89
+    ],
+)
+def test_the_verdict_agrees_with_what_prototypes_learned(options, feasible):
+    common = {"num_states": 6, "num_actions": 2, "horizon": 20, "num_episodes": 20_000, "epsilon": 1.0}
+    found = calibrate(**{**common, **options})
+    assert found.forecast.feasible is feasible
+    assert (" can be learned" in found.forecast.verdict) is feasible
+
+
+def test_the_advice_works():
+    """Following either number of the verdict makes it favourable, and half of it does not."""
+    verdict = calibrate(6, 2, 20, 20_000, 1.0).forecast.verdict
+    users = int(re.search(r"collect about ([0-9,]+) users", verdict)[1].replace(",", ""))
+    epsilon = float(re.search(r"raise epsilon to about ([0-9.]+)", verdict)[1])
+    assert "pool the steps" in verdict
+    assert calibrate(6, 2, 20, users, 1.0).forecast.feasible
+    assert not calibrate(6, 2, 20, users // 2, 1.0).forecast.feasible
+    assert calibrate(6, 2, 20, 20_000, epsilon).forecast.feasible
+    assert not calibrate(6, 2, 20, 20_000, epsilon / 2).forecast.feasible
+
+
+def test_local_reports_need_the_square_of_the_missing_factor():
+    found = calibrate(6, 2, 20, 20_000, 1.0, model="local").forecast
+    users = calibration.users_needed(
+        LocalLaplace(Budget.pure(1.0)), CountSpec(6, 2, 20, False), GeometricEpochs(), 20_000
+    )
+    expected = 20_000 * (calibration.NEEDED_SIGNAL / found.signal) ** 2
+    assert expected * 0.99 <= users <= expected * 1.15  # rounded up to two digits
+
+
+def test_nothing_can_be_learned_before_anybody_was_seen():
+    for schedule in ("every", "epochs"):
+        assert not calibrate(2, 2, 1, 1, 1.0, schedule=schedule).forecast.feasible
+
+
+def test_without_noise_everything_can():
+    spec = CountSpec(6, 2, 20, False)
+    assert forecast(Exact(), spec, 1000, GeometricEpochs()).feasible
+
+
+def test_json_is_strict_and_complete():
+    found = json.loads(json.dumps(calibrate(6, 2, 20, 1000, math.inf).to_json(), allow_nan=False))
+    assert {"levels", "grid", "families", "guarantee", "feasible", "verdict", "width_share"} <= set(found)
+    assert set(found["families"]) == {"N", "T", "R"}
+    assert {"l1", "l2", "budget", "scale", "width"} <= set(found["families"]["N"])
+    assert found["families"]["N"]["budget"] is None  # infinite
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be positive"),
+        ({"epsilon": math.nan}, "epsilon must be positive"),
+        ({"delta": 1.5}, "delta"),
+        ({"num_episodes": 0}, "episodes is 0; it must be at least 1"),
+        ({"horizon": -1}, "horizon is -1"),
+        ({"model": "shuffled"}, "unknown model 'shuffled'"),
+        ({"schedule": "never"}, "unknown schedule 'never'"),
+        ({"model": "local", "neighbours": "zero-out"}, "must be 'replace'"),
+        ({"model": "local", "delta": 1e-6}, "pure epsilon"),
+    ],
+)
+def test_bad_input_is_refused(options, message):
+    common = {"num_states": 2, "num_actions": 2, "horizon": 2, "num_episodes": 10, "epsilon": 1.0}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        calibrate(**{**common, **options})
