@@ -13,6 +13,7 @@ import numpy as np
 from discreet.kernels.models import normalise
 from discreet.kernels.projection import project_counts
 from discreet.mdp import Floats, frozen
+from discreet.structure import NOTHING_DECLARED, PublicStructure
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,19 +61,31 @@ class PrivateCounts:
         """(H, S, A), whether or not the counts are pooled."""
         return self.horizon, int(self.visits.shape[1]), int(self.visits.shape[2])
 
-    def model(self, shift: bool = False) -> Model:
+    @property
+    def width(self) -> Floats:
+        """e(g,s,a): the larger of the widths of a cell's count and of its successors' counts."""
+        e = np.maximum(np.asarray(self.widths.visits), np.max(self.widths.transitions))
+        return np.ascontiguousarray(np.broadcast_to(e, self.visits.shape))
+
+    def model(self, shift: bool = False, structure: PublicStructure = NOTHING_DECLARED) -> Model:
         """Project the noisy counts onto valid ones and divide.
 
         x = argmin max_s' |x_s' − N̂(s,a,s')|  s.t.  x ≥ 0, |Σx − N̂(s,a)| ≤ e;  P̃ = x/Σx, uniform where Σx = 0.
         `shift` adds the 2e of the theorems (E/2 with E = 4e), spread evenly over successors, so that
-        Ñ(s,a) ≥ N(s,a) on the event that the widths hold.
+        Ñ(s,a) ≥ N(s,a) on the event that the widths hold. Successors and zero rewards that are declared public
+        restrict both.
         Source: [QW23] §5.1.1, [BZZDTCC24] Eq. 5.1–5.2.
         """
         S = self.transitions.shape[-1]
-        e = np.maximum(np.asarray(self.widths.visits), np.max(self.widths.transitions))
-        slack = np.ascontiguousarray(np.broadcast_to(e, self.visits.shape)).reshape(-1)
-        rows, _ = project_counts(self.transitions.reshape(-1, S), self.visits.reshape(-1), slack)
+        slack = self.width.reshape(-1)
+        support = None if structure.successors is None else structure.successors.reshape(-1, S)
+        rows, _ = project_counts(self.transitions.reshape(-1, S), self.visits.reshape(-1), slack, support)
+        mask = np.empty((0, 0), dtype=np.bool_) if support is None else support
+        shifts = 2.0 * slack if shift else np.zeros(len(rows))
         totals, means = np.empty(len(rows)), np.empty(len(rows))
-        normalise(rows, 2.0 * slack if shift else np.zeros(len(rows)), self.reward_sums.reshape(-1), totals, means)
+        normalise(rows, mask, shifts, self.reward_sums.reshape(-1), totals, means)
         cells = self.visits.shape
-        return Model(rows.reshape(self.transitions.shape), means.reshape(cells), totals.reshape(cells))
+        rewards = means.reshape(cells)
+        if structure.zero_rewards is not None:
+            rewards[structure.zero_rewards] = 0.0
+        return Model(rows.reshape(self.transitions.shape), rewards, totals.reshape(cells))

@@ -45,3 +45,6 @@ class PublicStructure:
             "the state-action pairs that never pay are public": self.zero_rewards,
         }
         return tuple(line for line, fact in lines.items() if fact is not None)
+
+
+NOTHING_DECLARED = PublicStructure()

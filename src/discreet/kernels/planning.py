@@ -7,7 +7,6 @@ import numpy as np
 from discreet.kernels.jit import compiled, compiled_vectorised
 from discreet.mdp import Floats, Ints
 
-
 #: An action is skipped only when its upper bound loses by more than rounding could hide.
 MARGIN = 1e-9
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from discreet.kernels.jit import compiled
 
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
 
 @compiled
@@ -34,15 +35,23 @@ def _threshold(c: Floats, total: float, largest: float, whole: float) -> float:
 
 
 @compiled
-def _project(counts: Floats, totals: Floats, slacks: Floats, out: Floats) -> int:
+def _project(counts: Floats, totals: Floats, slacks: Floats, support: Mask, out: Floats) -> int:
+    """`support` (n, S) lists the entries that exist, or is (0, 0) when all do; the others become 0."""
     infeasible = 0
-    n, S = counts.shape
+    n, columns = counts.shape
+    restricted = support.shape[0] > 0
+    kept, chosen = np.empty(columns), np.arange(columns)
     for i in range(n):
-        c = counts[i]
+        S = 0
+        for j in range(columns):
+            if not restricted or support[i, j]:
+                kept[S], chosen[S] = counts[i, j], j
+                S += 1
+        c = kept[:S]
+        out[i] = 0.0
         upper = totals[i] + slacks[i]
         if upper < 0.0:
             infeasible += 1
-            out[i] = 0.0
             continue
         lower = max(totals[i] - slacks[i], 0.0)
         whole, largest, smallest = 0.0, c[0], c[0]
@@ -58,11 +67,13 @@ def _project(counts: Floats, totals: Floats, slacks: Floats, out: Floats) -> int
             t = max(t, -_threshold(c, upper, largest, whole))
         lam = min(max(_threshold(c, max(totals[i], 0.0), largest, whole), -t), t)
         for j in range(S):
-            out[i, j] = max(0.0, c[j] + lam)
+            out[i, chosen[j]] = max(0.0, c[j] + lam)
     return infeasible
 
 
-def project_counts(transitions: Floats, totals: Floats, slack: float | Floats) -> tuple[Floats, int]:
+def project_counts(
+    transitions: Floats, totals: Floats, slack: float | Floats, support: Mask | None = None
+) -> tuple[Floats, int]:
     """Make noisy counts of successors valid, moving none by more than necessary.
 
     For every row c with noisy total n and slack e (one number, or one per row), with S = len(c), C_k the sum of the k
@@ -76,6 +87,8 @@ def project_counts(transitions: Floats, totals: Floats, slack: float | Floats) -
     largest (λ = t*), so the clipped λ lands in [n−e, n+e], as near n as t* allows; an entry cut at 0 moves by
     |c_i| ≤ t*. The minimiser is not unique: this one is the rule of the library. Where n + e < 0 nothing is feasible;
     the row becomes 0 and is counted.
+
+    `support` (n, S) declares which successors exist: the others are 0 and S counts those that remain.
 
     Returns the rows (n, S) and the number of infeasible ones. Cost: O(S) per row in practice, O(S²) at worst.
     Source: the linear program of [QW23] Eq. (4), solved exactly.
@@ -91,6 +104,9 @@ def project_counts(transitions: Floats, totals: Floats, slack: float | Floats) -
         raise ValueError("Counts, totals and slack must be finite.")
     if np.any(slacks < 0.0):
         raise ValueError(f"The slack must not be negative, got {slacks.min()}.")
+    if support is not None and (support.shape != counts.shape or not support.any(axis=1).all()):
+        raise ValueError(f"Expected a support of shape {counts.shape} with a successor in every row.")
     out = np.empty_like(counts)
-    infeasible = _project(counts, sums, np.ascontiguousarray(np.broadcast_to(slacks, sums.shape)), out)
+    mask = np.empty((0, 0), dtype=np.bool_) if support is None else np.ascontiguousarray(support)
+    infeasible = _project(counts, sums, np.ascontiguousarray(np.broadcast_to(slacks, sums.shape)), mask, out)
     return out, int(infeasible)
