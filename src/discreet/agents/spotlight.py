@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from discreet.kernels import spotlight as kernel
-from discreet.mdp import Floats, Ints, frozen
+from discreet.mdp import Floats, Ints
 from discreet.planning import Plan, tie_order
-from discreet.structure import Mask
+from discreet.structure import Mask, PublicStructure
 from discreet.targets import Alphabet, PrivateReports, Targets
 
 
@@ -67,7 +67,33 @@ class Spotlight:
     first: int = 200
     drop: float = 0.25
     restart: float = 1.2
+    fewest: float = 5.0  # reports of the most visited target that an epoch is sized for, at least
     tie_seed: int = 0
+
+    @classmethod
+    def configured(
+        cls,
+        num_episodes: int,
+        structure: PublicStructure,
+        local: bool = False,
+        confidence_scale: float | None = None,
+        tie_seed: int = 0,
+    ) -> Spotlight:
+        """The defaults for a trusted curator, or for messages randomised at home (longer epochs)."""
+        scale = 0.1 if confidence_scale is None else confidence_scale
+        if local:
+            return cls(
+                num_episodes,
+                structure.initial,
+                scale,
+                signal=4.0,
+                refine_signal=4.0,
+                first=1000,
+                floor=0.05,
+                fewest=40.0,
+                tie_seed=tie_seed,
+            )
+        return cls(num_episodes, structure.initial, scale, tie_seed=tie_seed)
 
     def plan(self, release: PrivateReports, previous: Plan | None) -> SpotlightPlan:
         alphabet = release.alphabet
@@ -100,8 +126,26 @@ class Spotlight:
         )
         policy = np.zeros(shape)
         np.put_along_axis(policy, actions[..., None], 1.0, axis=2)
-        assert self.initial is not None
-        wanted, rates, users, exploring = self.targets(release, knowledge, estimate, actions)
+        initial = self.initial if self.initial is not None else self.start(knowledge, alphabet)
+        if initial is None:
+            wanted = np.zeros(C + 1, dtype=np.bool_)
+            wanted[C] = True
+            users = self._length(release, np.ones(1), S, 4.0 * self.signal, release.num_episodes)
+            return SpotlightPlan(
+                policy,
+                value,
+                quality,
+                release.num_episodes,
+                users,
+                Targets(wanted),
+                knowledge,
+                wanted.astype(np.float64),
+                wanted,
+                False,
+            )
+        wanted, rates, users, exploring = self.targets(release, knowledge, estimate, actions, initial)
+        if alphabet.has_start:
+            wanted, rates = np.append(wanted, False), np.append(rates, 0.0)
         return SpotlightPlan(
             policy,
             value,
@@ -111,9 +155,29 @@ class Spotlight:
             Targets(wanted),
             knowledge,
             rates,
-            wanted & ~estimate.known,
+            wanted & ~np.append(estimate.known, True)[: wanted.size],
             exploring,
         )
+
+    def start(self, knowledge: Knowledge, alphabet: Alphabet) -> Floats | None:
+        """The distribution of first states as reported, or None while it is unknown."""
+        C = alphabet.num_cells
+        rows, means, counts = np.empty((1, alphabet.num_states)), np.empty(1), np.empty(1)
+        known = np.empty(1, dtype=np.bool_)
+        kernel.estimate(
+            knowledge.sums[C:],
+            knowledge.variances[C:],
+            alphabet.admitted[C:],
+            alphabet.sizes[C:],
+            self.doubt,
+            self.surplus,
+            5.0,
+            rows,
+            means,
+            counts,
+            known,
+        )
+        return rows[0] if known[0] else None
 
     def estimate(self, knowledge: Knowledge, alphabet: Alphabet) -> Estimate:
         C, S = alphabet.num_cells, alphabet.num_states
@@ -137,7 +201,9 @@ class Spotlight:
     def _learned(self, release: PrivateReports, previous: Plan | None) -> Knowledge:
         if previous is None or release.targets is None:
             return Knowledge.nothing(release.alphabet)
-        assert isinstance(previous, SpotlightPlan) and previous.knowledge is not None and previous.rates is not None
+        assert isinstance(previous, SpotlightPlan)
+        assert previous.knowledge is not None
+        assert previous.rates is not None
         old = previous.knowledge
         rows = release.targets.rows
         sums, variances, trust = old.sums.copy(), old.variances.copy(), old.trust.copy()
@@ -162,18 +228,22 @@ class Spotlight:
         return Knowledge(sums, variances, trust, refine)
 
     def targets(
-        self, release: PrivateReports, knowledge: Knowledge, estimate: Estimate, actions: Ints
+        self,
+        release: PrivateReports,
+        knowledge: Knowledge,
+        estimate: Estimate,
+        actions: Ints,
+        initial: Floats,
     ) -> tuple[Mask, Floats, int, bool]:
         alphabet, m = release.alphabet, release.reports
         C, A = alphabet.num_cells, alphabet.num_actions
-        assert self.initial is not None
         trusted = knowledge.trust[:C] >= 0.5
         rates = np.empty(C)
         nobody = np.zeros(C, dtype=np.bool_)
 
         def predict(wanted: Mask, reports: int) -> Floats:
             out = np.empty(C)
-            kernel.predicted_reports(estimate.rows, estimate.known, actions, A, self.initial, wanted, reports, out)
+            kernel.predicted_reports(estimate.rows, estimate.known, actions, A, initial, wanted, reports, out)
             return out
 
         visits = predict(nobody, 0)
@@ -210,8 +280,8 @@ class Spotlight:
 
     def _length(self, release: PrivateReports, rates: Floats, items: int, signal: float, k: int) -> int:
         rate = max(float(rates.max()), 1e-9)
-        one = release.noise.variance(1, items)
-        sd = math.sqrt(one)
-        n = signal * 2.0 * sd / rate
-        n = min(max(n, 5.0 / rate), max(self.first, self.cap * k))
+        n = 1.0
+        for _ in range(40):  # n·rate = 2·signal·sd(n); the noise of one message per user grows like √n
+            n = 2.0 * signal * math.sqrt(release.noise.variance(max(1, math.ceil(n)), items)) / rate
+        n = min(max(n, self.fewest / rate), max(self.first, self.cap * k))
         return max(1, math.ceil(max(n, self.floor * k)))

@@ -18,8 +18,10 @@ from discreet.privacy.accounting import Budget, Guarantee, Neighbours
 from discreet.privacy.epochs import Epochs
 from discreet.privacy.families import chosen_mechanism
 from discreet.privacy.local import LocalLaplace
+from discreet.privacy.local_reports import LocalReports
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.protocol import Privatizer, Stream
+from discreet.privacy.reports import Reports
 from discreet.privacy.tree import Tree
 from discreet.releases import PerTable, PrivateCounts
 from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
@@ -146,8 +148,27 @@ def _privatizer(model: str, schedule: str, budget: Budget, neighbours: Neighbour
 
 def forecast(privatizer: Privatizer, spec: CountSpec, num_episodes: int, schedule: Schedule) -> Forecast:
     """Whether counts of this many users can be learned from under this noise."""
+    if isinstance(privatizer, (Reports, LocalReports)):
+        return _report_forecast(privatizer, spec, num_episodes)
     stream, release = last_release(privatizer, spec, num_episodes, schedule)
     return _forecast(privatizer, spec, num_episodes, schedule, stream, release)
+
+
+def _report_forecast(privatizer: Reports | LocalReports, spec: CountSpec, num_episodes: int) -> Forecast:
+    """Learners of reports lose about so many users per cell before they play well, whatever the environment."""
+    K, cells = num_episodes, spec.stages * spec.num_states * spec.num_actions
+    lost = privatizer.users_lost(spec)
+    deviation = math.sqrt(privatizer.open(spec, K, NoiseSource.seeded(0)).variance(K))
+    feasible = lost <= K / 2
+    verdict = (
+        f"with {K:,} user{'s' if K > 1 else ''} and ε = {privatizer.budget.total('laplace'):.6g}, one report each can"
+        f"{'' if feasible else 'not'} be learned from: about {_rounded(lost):,.0f} users pass before {cells} cells "
+        "are known"
+    )
+    if not feasible:
+        verdict += f"; raise epsilon, declare what is public, or collect about {_rounded(2 * lost):,.0f} users"
+    reports = K / cells
+    return Forecast(reports, deviation, lost / K, reports / deviation if deviation else math.inf, feasible, verdict)
 
 
 def last_release(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 import numpy as np
@@ -53,6 +52,13 @@ class Reports:
         scale = laplace_scale(self.sensitivity * self.episodes_per_user, self.budget.total("laplace"))
         return entry_of("reports", "laplace", self.sensitivity, samplable("reports", scale), 1)
 
+    def users_lost(self, spec: CountSpec) -> float:
+        """About how many users play badly before all cells are known: 45 per cell at ε = 1 under replace, times 1/ε.
+
+        A measured rule, not a bound (docs/spotlight.md says where it fails).
+        """
+        return 22.5 * self.entry().scale * spec.stages * spec.num_states * spec.num_actions
+
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ReportStream:
         return ReportStream(self, spec, num_episodes, noise)
 
@@ -72,7 +78,7 @@ class ReportStream:
         self._spec, self._noise, self._limit, self._m = spec, noise, int(num_episodes), privatizer.reports
         self._scale = entry.scale
         structure = privatizer.structure
-        self.alphabet = Alphabet.of(spec.num_states, spec.num_actions, spec.horizon, spec.pooled, structure)
+        self.alphabet = alphabet_of(spec, structure)
         self._law = ConstantNoise(DiscreteLaplace(entry.scale).variance if entry.scale > 0.0 else 0.0)
         self.guarantee: Guarantee = guarantee_of(
             [entry],
@@ -130,6 +136,10 @@ class ReportStream:
             self._histogram, self._targets, self._users = np.zeros_like(noisy[:0]), None, 0
         return self._last
 
+    def variance(self, users: int) -> float:
+        """Of the noise on one sub-cell after an epoch of so many users."""
+        return self._law.variance(users, int(self.alphabet.admitted.sum()))
+
     def _released(self, noisy: Ints) -> PrivateReports:
         return PrivateReports(
             self.alphabet,
@@ -147,6 +157,13 @@ class ReportStream:
 
     def __repr__(self) -> str:
         return f"ReportStream({self._seen} of {self._limit} episodes)"
+
+
+def alphabet_of(spec: CountSpec, structure: PublicStructure) -> Alphabet:
+    """The reports of a problem. Cells that never pay need no bit only where 0 is the lowest reward, hence bit 0."""
+    if spec.reward_range is not None and spec.reward_range[0] != 0.0:
+        structure = replace(structure, zero_rewards=None)
+    return Alphabet.of(spec.num_states, spec.num_actions, spec.horizon, spec.pooled, structure)
 
 
 def checked_targets(plan: Plan, alphabet: Alphabet) -> Targets:
