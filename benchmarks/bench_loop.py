@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import numpy_ucbvi
 from discreet import experiment as runner
 from discreet.agents.ucbvi import UCBVI
-from discreet.bonuses import per_count
+from discreet.bonuses import Azar, per_count
 from discreet.catalog import Triple
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import riverswim
@@ -59,7 +59,7 @@ def small_loop() -> Row:
     K, numpy_episodes = 20_000, 400
     experiment = Experiment("ucbvi-bernstein", schedule="every", episodes=K)
     warm_up(experiment)
-    agent = UCBVI(K, "bernstein", 0.003)
+    agent = Azar(K, "bernstein", 0.003)
     ours, theirs = [], []
     for seed in range(3):
         ours.append(run(experiment, seed).seconds / K)
@@ -95,7 +95,7 @@ def dense_loops() -> list[Row]:
     """A dense random MDP S=100 A=10 H=20, staged counts: a plan for every episode, then geometric epochs."""
     mdp, K = dense_mdp(), 60
     H, S, A = 20, 100, 10
-    agent = UCBVI(20_000, "bernstein", 0.003)
+    agent = Azar(20_000, "bernstein", 0.003)
 
     def every_episode(seed: int) -> float:
         visits, transitions, reward_sums = prefilled(mdp)
@@ -133,7 +133,7 @@ def dense_loops() -> list[Row]:
 
     def epochs(num_episodes: int) -> float:
         clock = runner.Clock()
-        triple = Triple(UCBVI(num_episodes, "bernstein", 0.003), Exact(), GeometricEpochs())
+        triple = Triple(UCBVI(Azar(num_episodes, "bernstein", 0.003)), Exact(), GeometricEpochs())
         spec = CountSpec.for_episodes(S, A, H, False, num_episodes)
         simulator = MDPSimulator(mdp, RewardLaw(), 0)
         parts = runner._loop(triple, simulator, spec, num_episodes, NoiseSource.seeded(0), clock)

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from discreet.agents.ucbvi import UCBVI
+from discreet.bonuses import Azar
 from discreet.mdp import FiniteMDP
 
 
 def run(
     mdp: FiniteMDP,
     num_episodes: int,
-    agent: UCBVI,
+    agent: Azar,
     seed: int = 0,
     counts: tuple[Any, Any, Any] | None = None,
     incremental: bool = False,

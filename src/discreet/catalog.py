@@ -4,16 +4,26 @@ the contract tests read this list; a new algorithm is one file and one entry her
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from discreet.agents.policy_optimization import PolicyOptimization
+from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
-from discreet.planning import Agent
+from discreet.bonuses import Azar, ChowdhuryZhou, Kind, Practical, QiaoWang, ShaniEfroni, Vietri
+from discreet.planning import Agent, Estimate
+from discreet.privacy.accounting import Budget, Neighbours
+from discreet.privacy.epochs import Epochs
 from discreet.privacy.exact import Exact
+from discreet.privacy.local import LocalLaplace, LocalSampled
+from discreet.privacy.local_reports import LocalReports
 from discreet.privacy.protocol import Privatizer
+from discreet.privacy.reports import Reports
+from discreet.privacy.tree import Tree
+from discreet.releases import PrivateCounts
 from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
 from discreet.structure import PublicStructure
 
@@ -29,21 +39,32 @@ class Problem:
     pooled: bool = False
     schedule: str = "epochs"
     confidence_scale: float | None = None
+    bonus: Kind = "bernstein"
     mode: str = "practical"
     epsilon: float | None = None
     delta: float = 0.0
     model: str = "joint"
-    neighbours: str = "replace"
+    neighbours: Neighbours = "replace"
+    local_reports: str = "sampled"
     structure: PublicStructure = field(default_factory=PublicStructure)
     tie_seed: int = 0
 
     def scale(self, default: float) -> float:
         return default if self.confidence_scale is None else self.confidence_scale
 
+    @property
+    def paper(self) -> bool:
+        return self.mode == "paper"
+
+    @property
+    def budget(self) -> Budget:
+        assert self.epsilon is not None
+        return Budget.approximate(self.epsilon, self.delta) if self.delta > 0 else Budget.pure(self.epsilon)
+
 
 class Triple(NamedTuple):
-    agent: Agent
-    privatizer: Privatizer
+    agent: Agent[Any]  # of the releases that the privatizer makes
+    privatizer: Privatizer[Any]
     schedule: Schedule
 
 
@@ -58,32 +79,119 @@ class Algorithm:
 
 
 MODES = ("practical", "paper")
-SCHEDULES: Mapping[str, Callable[[], Schedule]] = MappingProxyType({"every": EveryEpisode, "epochs": GeometricEpochs})
+SCHEDULES = ("every", "epochs")
+LOCAL_REPORTS = ("sampled", "laplace")
+
+
+# Without privacy ----------------------------------------------------------------------------------------------------
 
 
 def _schedule(problem: Problem) -> Schedule:
-    return SCHEDULES[problem.schedule]()
+    return EveryEpisode() if problem.schedule == "every" else GeometricEpochs()
+
+
+def _azar(problem: Problem, kind: Kind, default: float) -> Triple:
+    scale = 1.0 if problem.paper else problem.scale(default)
+    agent = UCBVI(Azar(problem.num_episodes, kind, scale), monotone=scale >= 1.0, tie_seed=problem.tie_seed)
+    return Triple(agent, Exact(), _schedule(problem))
 
 
 def _ucbvi(problem: Problem) -> Triple:
-    agent = UCBVI(problem.num_episodes, "hoeffding", problem.scale(0.001), tie_seed=problem.tie_seed)
-    return Triple(agent, Exact(), _schedule(problem))
+    return _azar(problem, "hoeffding", 0.001)
 
 
 def _ucbvi_bernstein(problem: Problem) -> Triple:
-    agent = UCBVI(problem.num_episodes, "bernstein", problem.scale(0.003), tie_seed=problem.tie_seed)
-    return Triple(agent, Exact(), _schedule(problem))
+    return _azar(problem, "bernstein", 0.003)
 
 
 def _oppo(problem: Problem) -> Triple:
-    agent = PolicyOptimization(problem.num_episodes, problem.scale(0.003), rate_scale=10.0)
+    scale, rate = (1.0, 1.0) if problem.paper else (problem.scale(0.003), 10.0)
+    agent = PolicyOptimization(ShaniEfroni(problem.num_episodes, scale), problem.num_episodes, rate)
     return Triple(agent, Exact(), _schedule(problem))
 
 
+# Count-based private learners ---------------------------------------------------------------------------------------
+
+
+def count_privatizer(problem: Problem) -> Privatizer[PrivateCounts]:
+    """The release of counts: a tree where a policy follows every episode, fresh noise per epoch elsewhere."""
+    if problem.model == "local":
+        return LocalLaplace(problem.budget) if problem.local_reports == "laplace" else LocalSampled(problem.budget)
+    if problem.schedule == "every":
+        return Tree(problem.budget, problem.neighbours)
+    return Epochs(problem.budget, problem.neighbours, window="restart")
+
+
+def count_schedule(problem: Problem) -> Schedule:
+    """Every episode, or epochs that start at twice the standard deviation of the noise: shorter ones say nothing.
+
+    Local noise grows with the users, so local epochs double instead.
+    """
+    if problem.schedule == "every":
+        return EveryEpisode()
+    if problem.model == "local":
+        return GeometricEpochs(growth=1.5, first=max(1, problem.num_episodes // 200))
+    H = problem.horizon
+    spread = math.sqrt(2) * (6 if problem.neighbours == "replace" else 3) * H / (problem.epsilon or math.inf)
+    return GeometricEpochs(growth=1.2, first=max(1, min(int(2 * spread), problem.num_episodes // 20)))
+
+
+def _private(problem: Problem, paper: Estimate, practical: Estimate, monotone: bool = False) -> Triple:
+    if problem.paper:
+        agent = UCBVI(paper, monotone, problem.tie_seed)
+        return Triple(
+            agent, count_privatizer(replace(problem, schedule="every", local_reports="laplace")), EveryEpisode()
+        )
+    agent = UCBVI(practical, tie_seed=problem.tie_seed)
+    return Triple(agent, count_privatizer(problem), count_schedule(problem))
+
+
+def _dp_ucbvi(problem: Problem) -> Triple:
+    K, facts = problem.num_episodes, problem.structure
+    paper = QiaoWang(K, problem.bonus, problem.scale(1.0), structure=facts)
+    return _private(problem, paper, Practical(K, problem.bonus, problem.scale(1.0), structure=facts), monotone=True)
+
+
+def _private_ucb_vi(problem: Problem) -> Triple:
+    K, facts = problem.num_episodes, problem.structure
+    paper = ChowdhuryZhou(K, False, problem.scale(1.0), structure=facts)
+    return _private(problem, paper, Practical(K, "hoeffding", problem.scale(0.1), structure=facts))
+
+
+def _pucb(problem: Problem) -> Triple:
+    K, facts = problem.num_episodes, problem.structure
+    paper = Vietri(K, problem.scale(1.0), structure=facts)
+    return _private(problem, paper, Practical(K, "hoeffding", problem.scale(0.1), unknown_below=2.0, structure=facts))
+
+
+def _private_ucb_po(problem: Problem) -> Triple:
+    K, facts = problem.num_episodes, problem.structure
+    if problem.paper:
+        paper = ChowdhuryZhou(K, True, problem.scale(1.0), structure=facts)
+        privatizer = count_privatizer(replace(problem, schedule="every", local_reports="laplace"))
+        return Triple(PolicyOptimization(paper, K), privatizer, EveryEpisode())
+    estimate = Practical(K, "bernstein", problem.scale(1.0), structure=facts)
+    return Triple(PolicyOptimization(estimate, K, 10.0), count_privatizer(problem), count_schedule(problem))
+
+
+def _spotlight(problem: Problem) -> Triple:
+    local, facts = problem.model == "local", problem.structure
+    agent = Spotlight.configured(problem.num_episodes, facts, local, problem.confidence_scale, problem.tie_seed)
+    if local:
+        return Triple(agent, LocalReports(problem.budget, facts, problem.neighbours), GeometricEpochs())
+    return Triple(agent, Reports(problem.budget, problem.neighbours, structure=facts), GeometricEpochs())
+
+
+ONLINE = ("joint", "local")
 _ALGORITHMS = (
     Algorithm("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _ucbvi),
     Algorithm("ucbvi-bernstein", "optimistic value iteration, Bernstein bonus", "[AOM17] bonus 2", _ucbvi_bernstein),
     Algorithm("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _oppo),
+    Algorithm("spotlight", "one targeted report per user (ours)", "ours", _spotlight, True, ONLINE),
+    Algorithm("dp-ucbvi", "private value iteration, Bernstein bonus", "[QW23] Alg. 1", _dp_ucbvi, True, ONLINE),
+    Algorithm("private-ucb-vi", "private value iteration, Hoeffding bonus", "[CZ22]", _private_ucb_vi, True, ONLINE),
+    Algorithm("private-ucb-po", "private policy optimisation", "[CZ22]", _private_ucb_po, True, ONLINE),
+    Algorithm("pucb", "the first private learner, Hoeffding bonus", "[VBKW20]", _pucb, True, ("joint",)),
 )
 
 ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType({entry.name: entry for entry in _ALGORITHMS})

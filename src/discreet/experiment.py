@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 
 from discreet import catalog
 from discreet.agents.ucbvi import UCBVI
-from discreet.bonuses import saturated_until
+from discreet.bonuses import Azar, Kind
 from discreet.envs import registry
 from discreet.envs.rewards import RewardLaw
 from discreet.episodes import MDPSimulator, Simulator
@@ -51,11 +51,13 @@ class Experiment:
     confidence_scale: float | None = None
     reward_law: str | None = None
     alpha: float = 2.0
+    bonus: str = "bernstein"
     mode: str = "practical"
     epsilon: float | None = None
     delta: float = 0.0
     model: str = "joint"
     neighbours: str = "replace"
+    local_reports: str = "sampled"
     public_initial: bool = True
     known_successors: bool = False
     known_zero_rewards: bool = False
@@ -158,11 +160,13 @@ class Setting:
             experiment.pooled,
             experiment.schedule,
             experiment.confidence_scale,
+            cast(Kind, experiment.bonus),
             experiment.mode,
             experiment.epsilon,
             experiment.delta,
             experiment.model,
-            experiment.neighbours,
+            cast(Neighbours, experiment.neighbours),
+            experiment.local_reports,
             PublicStructure.declared(
                 self.mdp,
                 experiment.pooled,
@@ -261,20 +265,23 @@ def _loop(
 def _compilable(triple: catalog.Triple, setting: Setting, num_episodes: int) -> bool:
     """Whether the compiled loop computes exactly what the general one would."""
     agent, privatizer, schedule = triple
-    if not (isinstance(agent, UCBVI) and isinstance(privatizer, Exact) and isinstance(schedule, EveryEpisode)):
+    if not (isinstance(agent, UCBVI) and isinstance(agent.estimate, Azar) and isinstance(privatizer, Exact)):
         return False
     spec, law = setting.spec, setting.law
-    shape = (spec.horizon, spec.num_states, spec.num_actions)
     most_visits = num_episodes * (spec.horizon if spec.pooled else 1)
-    saturated = agent.bonus == "hoeffding" or most_visits <= saturated_until(shape, num_episodes, agent.beta)
-    return saturated and law.bounded and law.scale == 1.0 and spec.reward_range == (0.0, 1.0)
+    shape = (spec.horizon, spec.num_states, spec.num_actions)
+    saturated = agent.estimate.kind == "hoeffding" or most_visits <= agent.estimate.saturated_until(shape)
+    plain = law.bounded and law.scale == 1.0 and spec.reward_range == (0.0, 1.0)
+    return isinstance(schedule, EveryEpisode) and saturated and plain
 
 
 def _compiled_loop(
     agent: UCBVI, simulator: MDPSimulator, spec: CountSpec, num_episodes: int, clock: Clock
 ) -> Iterator[Played]:
     """The same run as `_loop` with Exact counts and a plan for every user, without leaving compiled code."""
+    assert isinstance(agent.estimate, Azar)
     shape = H, S, _ = spec.horizon, spec.num_states, spec.num_actions
+    coefficients = agent.estimate.coefficients(shape)
     counts = Counts.zeros(spec)
     model = np.full(counts.transitions.shape, 1.0 / S)
     rewards, per_std = np.zeros(counts.visits.shape), np.zeros(counts.visits.shape)
@@ -296,7 +303,7 @@ def _compiled_loop(
                 simulator.uniforms(n),
                 simulator.reward_noise.random((n, H)) if bernoulli else np.empty((0, 0)),
                 spec.grid,
-                agent.coefficients(shape),
+                coefficients,
                 agent.monotone,
                 tie_order(shape, agent.tie_seed),
                 counts.visits,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -51,10 +51,19 @@ class Plan:
         return np.asarray(self.policy.argmax(axis=2), dtype=np.int64)
 
 
-class Agent(Protocol):
+class Estimate(Protocol):
+    """What a learner believes after a release: a model and a bonus. Pure."""
+
+    def __call__(self, release: PrivateCounts) -> tuple[Model, Bonus]: ...
+
+
+Release = TypeVar("Release", contravariant=True)
+
+
+class Agent(Protocol[Release]):
     """Configuration only; planning is pure: the same release and previous plan give the same plan."""
 
-    def plan(self, release: PrivateCounts, previous: Plan | None) -> Plan: ...
+    def plan(self, release: Release, previous: Plan | None) -> Plan: ...
 
 
 @lru_cache(maxsize=8)

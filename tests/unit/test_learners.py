@@ -10,7 +10,7 @@ import pytest
 
 from discreet import bonuses
 from discreet.agents.policy_optimization import PolicyOptimization, mirror_step
-from discreet.agents.ucbvi import UCBVI, successor_counts
+from discreet.agents.ucbvi import UCBVI
 from discreet.planning import uniform_policy
 from discreet.releases import PrivateCounts
 from oracles import backward_induction
@@ -42,7 +42,7 @@ def empirical(release):
 @pytest.mark.parametrize("kind", ["hoeffding", "bernstein"])
 def test_ucbvi_plans_by_its_formula(kind, scale):
     release = hand_written_release()
-    agent = UCBVI(500, kind, scale, beta=0.1)
+    agent = UCBVI(bonuses.Azar(500, kind, scale, beta=0.1))
     P, r, n = empirical(release)
     L = math.log(5 * 2 * 2 * 500 * 3 / 0.1)
     with np.errstate(divide="ignore"):
@@ -62,10 +62,10 @@ def test_ucbvi_plans_by_its_formula(kind, scale):
 def test_bonus_two_falls_below_its_cap_where_successors_are_frequent():
     """With 10⁹ visits the third term of bonus 2 is √(8·E[limit/N]·H²/n), below H·√(8/n)."""
     release = hand_written_release(scale=1e9)
-    agent = UCBVI(500, "bernstein", 1.0)
+    agent = UCBVI(bonuses.Azar(500, "bernstein", 1.0))
     P, r, n = empirical(release)
     L = math.log(5 * 2 * 2 * 500 * 3 / 0.1)
-    following = successor_counts(n)
+    following = bonuses.successor_counts(n)
     inner = np.minimum(1e4 * 27 * 4 * 2 * L**2 / np.maximum(following, 1), 9.0)
     assert (inner < 9.0).any()
     safe = np.maximum(n, 1)
@@ -76,11 +76,10 @@ def test_bonus_two_falls_below_its_cap_where_successors_are_frequent():
     np.testing.assert_allclose(agent.plan(release, None).quality, Q, atol=1e-10)
 
 
-def test_quality_never_rises_at_the_theorems_scale_and_may_below_it():
+def test_quality_never_rises_in_the_monotone_form_and_may_elsewhere():
     first, second = hand_written_release(50.0), hand_written_release(0.5)
-    for scale, monotone in ((1.0, True), (0.01, False)):
-        agent = UCBVI(500, "hoeffding", scale / 50)
-        agent = replace(agent, confidence_scale=scale) if monotone else agent
+    for monotone in (True, False):
+        agent = UCBVI(bonuses.Azar(500, "hoeffding", 0.01), monotone)
         before = agent.plan(first, None)
         after = agent.plan(second, before)
         assert (after.quality <= before.quality).all() == monotone
@@ -88,7 +87,7 @@ def test_quality_never_rises_at_the_theorems_scale_and_may_below_it():
 
 def test_planning_is_pure():
     release = hand_written_release()
-    for agent in (UCBVI(500), PolicyOptimization(500)):
+    for agent in (UCBVI(bonuses.Azar(500)), PolicyOptimization(bonuses.ShaniEfroni(500), 500)):
         previous = agent.plan(release, None)
         one, two = agent.plan(release, previous), agent.plan(release, previous)
         assert (one.policy == two.policy).all()
@@ -117,7 +116,7 @@ def test_mirror_step_lets_a_vanished_action_return():
 
 def test_policy_optimisation_plans_by_its_formula():
     release = hand_written_release()
-    agent = PolicyOptimization(400, confidence_scale=0.1, rate_scale=2.0)
+    agent = PolicyOptimization(bonuses.ShaniEfroni(400, 0.1), 400, rate_scale=2.0)
     P, r, n = empirical(release)
     T = 400 * 3
     width = 0.1 * (math.sqrt(2 * math.log(16 * T / 0.1)) + 3 * math.sqrt(8 * math.log(12 * T / 0.1)))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from discreet.agents.ucbvi import UCBVI
+from discreet.bonuses import Azar
 from discreet.privacy.accounting import Budget
 from discreet.privacy.epochs import Epochs
 from discreet.privacy.exact import Exact
@@ -100,7 +101,7 @@ def test_the_search_finds_what_is_there():
 def test_no_raw_sum_can_be_reached_from_what_leaves_the_stream(privatizer):
     stream, users = filled(privatizer)
     release = stream.release()
-    plan = UCBVI(num_episodes=K).plan(release, None)
+    plan = UCBVI(Azar(K)).plan(release, None)
     secrets = secrets_of(users)
     for thing in (release, vars(release), plan, stream.guarantee, stream.ledger, pickle.loads(pickle.dumps(release))):
         objects = reachable(thing)
@@ -112,7 +113,7 @@ def test_no_raw_sum_can_be_reached_from_what_leaves_the_stream(privatizer):
 def test_no_raw_table_is_inside_a_pickled_release_or_plan(privatizer):
     stream, users = filled(privatizer)
     release = stream.release()
-    blob = pickle.dumps((release, UCBVI(num_episodes=K).plan(release, None), stream.guarantee, stream.ledger))
+    blob = pickle.dumps((release, UCBVI(Azar(K)).plan(release, None), stream.guarantee, stream.ledger))
     for secret in secrets_of(users):
         for values in (secret, secret.astype(np.int64)):
             assert values.tobytes() not in blob

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discreet import bonuses
 from discreet.mdp import Floats
-from discreet.planning import Plan, policy_values, uniform_policy
+from discreet.planning import Estimate, Plan, policy_values, uniform_policy
 from discreet.releases import PrivateCounts
 
 #: Probabilities are floored here before the logarithm, so that an action can always come back.
@@ -23,39 +22,34 @@ def mirror_step(policy: Floats, quality: Floats, rate: float) -> Floats:
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
+def learning_rate(horizon: int, num_actions: int, num_episodes: int) -> float:
+    """η = √(2·ln A/(H²K))"""
+    return math.sqrt(2 * math.log(num_actions) / (horizon**2 * num_episodes))
+
+
 @dataclass(frozen=True)
 class PolicyOptimization:
-    """Q̃ of the current policy under an optimistic model, then one mirror step per episode played.
+    """Q̃ of the current policy under an optimistic estimate, then one mirror step per episode played.
 
-    Q̃_h = clip( r̂ + P̂·Ṽ_{h+1} + b, 0, H−h ),  Ṽ_h = ⟨π_h, Q̃_h⟩,  π ← π·exp(η·n·Q̃)/Z,  η = √(2·ln A/(H²K))
-    b = √(2·ln(4SAT/β)/N) + H·√(4S·ln(6AT/β)/N)
+    Q̃_h = clip( r̃ + P̃·Ṽ_{h+1} + b, 0, H−h ),  Ṽ_h = ⟨π_h, Q̃_h⟩,  π ← π·exp(η·n·Q̃)/Z,  η = √(2·ln A/(H²K))
 
-    Source: [SERM20] (OPPO).
-    Differs: 1. n users who played the same policy move it by n steps at once; 2. `confidence_scale` multiplies
-    the bonus and `rate_scale` the step (1 is the theorem for both).
+    With `ShaniEfroni` this is OPPO, with `ChowdhuryZhou` Private-UCB-PO.   Source: [SERM20], [CZ22].
+    Differs: 1. n users who played the same policy move it by n steps at once; 2. `rate_scale` multiplies the step
+    (1 is the theorem).
     Cost: O(H·S²·A) per plan.
     """
 
+    estimate: Estimate
     num_episodes: int
-    confidence_scale: float = 1.0
     rate_scale: float = 1.0
-    beta: float = 0.1
-
-    def coefficients(self, shape: tuple[int, int, int]) -> bonuses.Coefficients:
-        H, S, A = shape
-        T = self.num_episodes * H
-        rewards = math.sqrt(2 * math.log(4 * S * A * T / self.beta))
-        transitions = H * math.sqrt(4 * S * math.log(6 * A * T / self.beta))
-        return bonuses.Coefficients(self.confidence_scale * (rewards + transitions), 0.0, 0.0)
 
     def plan(self, release: PrivateCounts, previous: Plan | None) -> Plan:
         shape = H, _, A = release.shape
-        model = release.model()
-        bonus = bonuses.per_count(model.visits, self.coefficients(shape))
+        model, bonus = self.estimate(release)
         policy = uniform_policy(shape) if previous is None else previous.policy
         value, quality = policy_values(model, policy, bonus)
-        if previous is None:
-            return Plan(policy, value, quality, release.num_episodes)
-        rate = self.rate_scale * math.sqrt(2 * math.log(A) / (H * H * self.num_episodes))
-        steps = release.num_episodes - previous.num_episodes
-        return Plan(mirror_step(policy, quality, rate * steps), value, quality, release.num_episodes)
+        if previous is not None:
+            steps = release.num_episodes - previous.num_episodes
+            rate = self.rate_scale * learning_rate(H, A, self.num_episodes)
+            policy = mirror_step(policy, quality, rate * steps)
+        return Plan(policy, value, quality, release.num_episodes)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from discreet.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy.accounting import Guarantee, LedgerEntry
 from discreet.privacy.noise import NoiseSource
-from discreet.releases import PrivateCounts
 from discreet.statistics import Counts, CountSpec
 
+Release = TypeVar("Release", covariant=True)
 
-class Stream(Protocol):
+
+class Stream(Protocol[Release]):
     """The only mutable object of a run, and the only place where raw sums live."""
 
     @property
@@ -23,7 +24,7 @@ class Stream(Protocol):
         """Take in users who have not been seen before; more users than declared are refused."""
         ...
 
-    def release(self) -> PrivateCounts:
+    def release(self) -> Release:
         """The noisy sums so far. Noise is drawn once: two releases without an `add` are identical."""
         ...
 
@@ -35,7 +36,7 @@ class Announced(Protocol):
     def begin(self, plan: Plan) -> None: ...
 
 
-class Privatizer(Protocol):
+class Privatizer(Protocol[Release]):
     """Configuration only: a budget and a mechanism."""
 
-    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> Stream: ...
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> Stream[Release]: ...
