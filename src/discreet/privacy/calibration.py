@@ -138,7 +138,7 @@ def calibrate(
     return Calibration(max(e.uses for e in stream.ledger), spec.grid, families, stream.guarantee, forecast)
 
 
-def _privatizer(model: str, schedule: str, budget: Budget, neighbours: Neighbours) -> Privatizer:
+def _privatizer(model: str, schedule: str, budget: Budget, neighbours: Neighbours) -> Privatizer[PrivateCounts]:
     if model == "local":
         return LocalLaplace(budget, neighbours=neighbours)
     if model != "joint":
@@ -146,7 +146,7 @@ def _privatizer(model: str, schedule: str, budget: Budget, neighbours: Neighbour
     return Tree(budget, neighbours) if schedule == "every" else Epochs(budget, neighbours)
 
 
-def forecast(privatizer: Privatizer, spec: CountSpec, num_episodes: int, schedule: Schedule) -> Forecast:
+def forecast(privatizer: Privatizer[Any], spec: CountSpec, num_episodes: int, schedule: Schedule) -> Forecast:
     """Whether counts of this many users can be learned from under this noise."""
     if isinstance(privatizer, (Reports, LocalReports)):
         return _report_forecast(privatizer, spec, num_episodes)
@@ -172,8 +172,8 @@ def _report_forecast(privatizer: Reports | LocalReports, spec: CountSpec, num_ep
 
 
 def last_release(
-    privatizer: Privatizer, spec: CountSpec, num_episodes: int, schedule: Schedule
-) -> tuple[Stream, PrivateCounts]:
+    privatizer: Privatizer[PrivateCounts], spec: CountSpec, num_episodes: int, schedule: Schedule
+) -> tuple[Stream[PrivateCounts], PrivateCounts]:
     """The release that the last policy is planned from, had nobody done anything.
 
     A release after every episode is not walked through: only what it holds in the end matters. Local reports are
@@ -210,11 +210,11 @@ def _largest(value: Any) -> float:
 
 
 def _forecast(
-    privatizer: Privatizer,
+    privatizer: Privatizer[PrivateCounts],
     spec: CountSpec,
     num_episodes: int,
     schedule: Schedule,
-    stream: Stream,
+    stream: Stream[PrivateCounts],
     release: PrivateCounts,
 ) -> Forecast:
     S, A, K = spec.num_states, spec.num_actions, num_episodes
@@ -247,7 +247,9 @@ def _signal(visits: float, deviation: float, release: PrivateCounts) -> float:
     return visits / deviation if deviation > 0 else math.inf
 
 
-def users_needed(privatizer: Privatizer, spec: CountSpec, schedule: Schedule, at_least: int = 1) -> int | None:
+def users_needed(
+    privatizer: Privatizer[PrivateCounts], spec: CountSpec, schedule: Schedule, at_least: int = 1
+) -> int | None:
     """About how many users make an evenly visited cell stand out, to two digits; None beyond 10¹².
 
     The noise on a count does not depend on the number of states and actions, so one cell is enough to look at.
