@@ -43,7 +43,8 @@ bench: install
 	$(BIN)/python benchmarks/run.py
 
 docs: install
-	$(BIN)/discreet algorithms --markdown > docs/algorithms.md
+	$(BIN)/discreet algorithms --markdown > docs/algorithms.md.part
+	mv docs/algorithms.md.part docs/algorithms.md
 
 clean:
 	rm -rf .venv build dist demo benchmarks/results.json .mypy_cache .ruff_cache .pytest_cache .hypothesis

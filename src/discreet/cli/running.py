@@ -107,8 +107,10 @@ def run(
         known_successors=known_successors,
         known_zero_rewards=known_zero_rewards,
     )
-    ready = prepared(experiment)
-    summary = executed(ready, [None] if secure else seed_list(seeds or "0:1"), out, jobs)
+    wanted = [None] if secure else seed_list(seeds or "0:1")
+    with compilation_notice():
+        ready = prepared(experiment)
+        summary = executed(ready, wanted, out, jobs)
     if as_json:
         say_json(document(ready, summary))
         return
@@ -169,7 +171,7 @@ def executed(ready: Ready, seeds: Sequence[int | None], out: Path | None, jobs: 
 
     missing = [seed for seed in seeds if seed not in rows]
     if missing:
-        with compilation_notice(), progress_bar(experiment.algorithm, experiment.episodes * len(missing)) as advance:
+        with progress_bar(experiment.algorithm, experiment.episodes * len(missing)) as advance:
             run_seeds(experiment, missing, jobs, advance, finished)
     return summaries(rows[seed] for seed in seeds)[0]
 
@@ -279,13 +281,15 @@ def plot(
 
 def comparison_table(found: list[Summary]) -> Any:
     """Several experiments for the eye, the best first."""
+    from rich import box
     from rich.table import Table
 
     seeds = sorted({len(summary.rows) for summary in found})
     runs = f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
     title = f"regret / regret of the random policy (1 = learned nothing), {runs} each"
-    table = Table(title=title, title_justify="left")
-    table.add_column("learner", style="bold", overflow="fold")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    longest = max(len(str(summary.settings["algorithm"])) for summary in found)
+    table.add_column("learner", style="bold", min_width=longest)
     for column in ("mean ± sd", "median", "worst", "episodes/s"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("guarantee")
@@ -329,7 +333,8 @@ def demo(
 
     wanted = seed_list(seeds)
     results.prepare(out)
-    found = [executed(prepared(experiment), wanted, out, jobs) for experiment in demo_experiments(episodes)]
+    with compilation_notice():
+        found = [executed(prepared(experiment), wanted, out, jobs) for experiment in demo_experiments(episodes)]
     rows = [row for summary in found for row in summary.rows]
     show(comparison_table(report.summaries(rows)))
     path = report.plot(out, out / "regret.png")
