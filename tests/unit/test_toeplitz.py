@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.privacy.accounting import Budget
@@ -32,6 +32,7 @@ def test_coefficients_are_the_square_root_of_the_prefix_sum_matrix():
     assert np.allclose(C @ C, np.tri(64), atol=64 * 2.0**-MOST_BITS)
 
 
+@settings(max_examples=25)
 @given(st.integers(1, 120), st.integers(FEWEST_BITS, MOST_BITS))
 def test_the_decoder_inverts_the_rounded_code_exactly_enough(num_blocks, bits):
     code = square_root(num_blocks, bits)

@@ -185,7 +185,7 @@ def test_constant_noise_has_equally_many_noises_in_every_release():
 
 def test_honaker_weights_are_those_of_least_variance():
     """Generalised least squares over a complete subtree: own value and all values below it."""
-    for level, variance in enumerate(node_variances(7, "honaker")):
+    for level, variance in enumerate(node_variances(7)):
         leaves = 2**level
         rows = [
             [1.0 if start <= leaf < start + 2**i else 0.0 for leaf in range(leaves)]

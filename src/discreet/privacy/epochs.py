@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -168,7 +167,6 @@ def block_of(number: int) -> Block:
     return Block(rank, first, last)
 
 
-@lru_cache(maxsize=4096)
 def window_width(family: Family, lengths: Block, starts: Block | None, beta: float) -> float:
     """Width, in integer units, of sums of consecutive noises that began in one epoch of `starts` (None: the first).
 

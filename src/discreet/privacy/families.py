@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -168,8 +168,20 @@ def calibrated(
 
 def union_width(family: Family, terms: Sequence[int], occurrences: Sequence[float], beta: float) -> float:
     """Least e such that sums of terms_i noises, occurrences_i of them per counter, all stay within e."""
-    width = laplace_union_width if family.mechanism == "laplace" else gaussian_union_width
-    return width(family.scale, terms, occurrences, family.size, beta)
+    return _union_width(family.mechanism, family.scale, tuple(terms), tuple(occurrences), family.size, beta)
+
+
+@lru_cache(maxsize=4096)
+def _union_width(
+    mechanism: Mechanism,
+    scale: float,
+    terms: tuple[int, ...],
+    occurrences: tuple[float, ...],
+    counters: int,
+    beta: float,
+) -> float:
+    width = laplace_union_width if mechanism == "laplace" else gaussian_union_width
+    return width(scale, terms, occurrences, counters, beta)
 
 
 def reward_rounding(spec: CountSpec, num_episodes: int) -> float:

@@ -93,9 +93,10 @@ class CountStream(ABC):
         start = 0
         for family in self._families:
             stop = start + family.size
-            table = np.zeros(family.shape)
-            if family.entry is not None:  # no budget, no look
-                table.reshape(-1)[:] = values[start:stop]
+            if family.entry is None:  # no budget, no look
+                table = np.zeros(family.shape)
+            else:
+                table = values[start:stop].reshape(family.shape).astype(np.float64)
                 if family.unit != 1.0:
                     table *= family.unit
             table.setflags(write=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
@@ -197,13 +197,18 @@ def honaker_weight(level: int) -> int:
     return round((1 << level + WEIGHT_BITS) / ((1 << level + 1) - 1))
 
 
-def node_variances(bits: int, variant: Variant) -> list[float]:
-    """Variance of what a node of each level contributes, in units of one noise: 1, or v_i = w² + 2(1−w)²·v_{i−1}."""
+def node_variances(levels: int) -> list[float]:
+    """Variance of a Honaker estimate at each level, in units of one noise: v_i = w² + 2(1−w)²·v_{i−1}, v_0 = 1."""
     variances = [1.0]
-    for level in range(1, bits):
+    for level in range(1, levels):
         w = honaker_weight(level) / 2**WEIGHT_BITS
-        variances.append(w * w + 2.0 * (1.0 - w) ** 2 * variances[-1] if variant == "honaker" else 1.0)
+        variances.append(w * w + 2.0 * (1.0 - w) ** 2 * variances[-1])
     return variances
+
+
+def deviations(families: Sequence[Family], variance: float) -> PerTable:
+    """Standard deviations of so many noises, in natural units."""
+    return natural(families, [math.sqrt(variance) * family.deviation for family in families])
 
 
 def check_honaker_range(spec: CountSpec, num_episodes: int, families: Sequence[Family]) -> None:
@@ -306,7 +311,8 @@ class TreeStream(CountStream):
         if self._bits:
             check_honaker_range(spec, num_episodes, families)
         self._width = tree_widths(tree, self._layout, families, reward_rounding(spec, num_episodes))
-        self._spread = node_variances(self._layout.bits, tree.variant)
+        self._spread = node_variances(self._layout.bits)
+        self._deviation = lru_cache(maxsize=128)(partial(deviations, families))
 
     def _advance(self) -> None:
         prefix = self._sums.num_episodes
@@ -363,6 +369,8 @@ class TreeStream(CountStream):
     def _deviations(self) -> PerTable:
         if self._tree.constant_noise:
             variance = float(self._layout.bits)
-        else:
+        elif self._tree.variant == "honaker":
             variance = sum(self._spread[bit] for bit in self._nodes)
-        return natural(self._families, [math.sqrt(variance) * f.deviation for f in self._families])
+        else:
+            variance = float(len(self._nodes))
+        return self._deviation(variance)
