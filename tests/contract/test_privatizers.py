@@ -172,6 +172,17 @@ def test_shares_divide_the_budget(case, spec):
 
 
 @pytest.mark.counters
+def test_equal_settings_are_equal_and_hashable(case):
+    by_name = case.privatizer(shares={"rewards": 0.0, "visits": 1.0, "transitions": 2.0})
+    in_order = case.privatizer(shares=[1.0, 2.0, 0.0])
+    if case.name != "local-laplace":
+        assert by_name == in_order
+        assert hash(by_name) == hash(in_order)
+    assert case.privatizer() == case.privatizer()
+    assert hash(case.privatizer()) == hash(case.privatizer())
+
+
+@pytest.mark.counters
 def test_rewards_without_a_share_are_not_looked_at(case, spec):
     stream = case.privatizer(shares=(1.0, 1.0, 0.0)).open(spec, 4, NoiseSource.seeded(0))
     stream.add(stacked(random_episodes(spec, 3)))

@@ -18,6 +18,7 @@ from discreet.privacy.families import (
     check_common,
     chosen_mechanism,
     reward_rounding,
+    share_weights,
     union_width,
 )
 from discreet.privacy.noise import NoiseSource
@@ -51,6 +52,7 @@ class Epochs:
     def __post_init__(self) -> None:
         check_common(self.neighbours, self.beta, self.episodes_per_user)
         object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
+        object.__setattr__(self, "shares", share_weights(self.shares))
         if self.window not in ("all", "restart"):
             raise ValueError(f"window is {self.window!r}; it must be 'all' or 'restart'")
 

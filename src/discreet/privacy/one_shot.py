@@ -17,6 +17,7 @@ from discreet.privacy.families import (
     check_common,
     chosen_mechanism,
     reward_rounding,
+    share_weights,
     union_width,
 )
 from discreet.privacy.noise import NoiseSource
@@ -46,6 +47,7 @@ class OneShot:
     def __post_init__(self) -> None:
         check_common(self.neighbours, self.beta, self.episodes_per_user)
         object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
+        object.__setattr__(self, "shares", share_weights(self.shares))
 
     def families(self, spec: CountSpec) -> tuple[Family, ...]:
         """The noise of the release, per table."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from discreet.mdp import Floats, Ints, frozen
 from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
-from discreet.privacy.families import Family, Shares, calibrated, check_common, reward_rounding
+from discreet.privacy.families import Family, Shares, calibrated, check_common, reward_rounding, share_weights
 from discreet.privacy.noise import LARGEST_SCALE, NoiseSource
 from discreet.privacy.streams import CountStream, assumptions, natural
 from discreet.releases import PerTable
@@ -46,6 +46,7 @@ class Toeplitz:
 
     def __post_init__(self) -> None:
         check_common(self.neighbours, self.beta, self.episodes_per_user)
+        object.__setattr__(self, "shares", share_weights(self.shares))
         if self.budget.kind == "pure" and math.isfinite(self.budget.total("laplace")):
             raise ValueError("Toeplitz adds Gaussian noise, which gives no pure epsilon; state a delta or rho")
         if int(self.num_blocks) != self.num_blocks or self.num_blocks < 1:

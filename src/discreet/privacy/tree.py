@@ -20,6 +20,7 @@ from discreet.privacy.families import (
     check_common,
     chosen_mechanism,
     reward_rounding,
+    share_weights,
     union_width,
 )
 from discreet.privacy.noise import NoiseSource
@@ -65,6 +66,7 @@ class Tree:
     def __post_init__(self) -> None:
         check_common(self.neighbours, self.beta, self.episodes_per_user)
         object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
+        object.__setattr__(self, "shares", share_weights(self.shares))
         if self.variant not in ("binary", "honaker", "smooth"):
             raise ValueError(f"variant is {self.variant!r}; it must be 'binary', 'honaker' or 'smooth'")
         if self.calibration not in ("true", "paper"):
