@@ -10,6 +10,15 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from discreet.agents.heavy_tails import (
+    HeavyEstimate,
+    HeavyUCBPO,
+    HeavyUCBVI,
+    Moments,
+    exact_rate,
+    joint_rate,
+    local_rate,
+)
 from discreet.agents.policy_optimization import PolicyOptimization
 from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
@@ -23,6 +32,7 @@ from discreet.privacy.local_reports import LocalReports
 from discreet.privacy.protocol import Privatizer
 from discreet.privacy.reports import Reports
 from discreet.privacy.tree import Tree
+from discreet.privacy.truncated import TruncatedEpochs, TruncatedExact, TruncatedLocal, TruncatedTree
 from discreet.releases import PrivateCounts
 from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
 from discreet.structure import PublicStructure
@@ -47,6 +57,7 @@ class Problem:
     neighbours: Neighbours = "replace"
     local_reports: str = "sampled"
     structure: PublicStructure = field(default_factory=PublicStructure)
+    moments: Moments = field(default_factory=Moments)
     tie_seed: int = 0
 
     def scale(self, default: float) -> float:
@@ -76,6 +87,7 @@ class Algorithm:
     build: Callable[[Problem], Triple]
     private: bool = False
     models: tuple[str, ...] = ("joint",)
+    heavy: bool = False  # takes rewards without a bound
 
 
 MODES = ("practical", "paper")
@@ -174,6 +186,43 @@ def _private_ucb_po(problem: Problem) -> Triple:
     return Triple(PolicyOptimization(estimate, K, 10.0), count_privatizer(problem), count_schedule(problem))
 
 
+# Heavy-tailed rewards -----------------------------------------------------------------------------------------------
+
+
+def _heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple:
+    shape = problem.horizon, problem.num_states, problem.num_actions
+    K, beta, local = problem.num_episodes, 0.1, problem.model == "local"
+    every = problem.paper or problem.schedule == "every"
+    privatizer: Privatizer[PrivateCounts] = TruncatedExact()
+    schedule: Schedule = EveryEpisode() if every else GeometricEpochs()
+    rate = exact_rate(shape, K, beta)
+    if private:
+        if problem.delta > 0:
+            raise ValueError("heavy-tailed learners spend pure epsilon: leave delta at 0")
+        assert problem.epsilon is not None
+        rate = (local_rate if local else joint_rate)(shape, K, problem.epsilon, beta)
+        schedule = EveryEpisode() if every else count_schedule(problem)
+        if local:
+            privatizer = TruncatedLocal(problem.budget)
+        elif every:
+            privatizer = TruncatedTree(problem.budget, problem.neighbours)
+        else:
+            privatizer = TruncatedEpochs(problem.budget, problem.neighbours, window="restart")
+    estimate = HeavyEstimate(
+        K,
+        problem.moments,
+        rate,
+        root=private and local,
+        practical=not problem.paper,
+        policy_optimisation=policy_optimisation,
+        confidence_scale=problem.scale(1.0 if problem.paper else 0.1 if private else 0.01),
+        structure=problem.structure,
+    )
+    if policy_optimisation:
+        return Triple(HeavyUCBPO(estimate, K, 1.0 if problem.paper else 10.0), privatizer, schedule)
+    return Triple(HeavyUCBVI(estimate, problem.tie_seed), privatizer, schedule)
+
+
 def _spotlight(problem: Problem) -> Triple:
     local, facts = problem.model == "local", problem.structure
     agent = Spotlight.configured(problem.num_episodes, facts, local, problem.confidence_scale, problem.tie_seed)
@@ -191,6 +240,38 @@ _ALGORITHMS = (
     Algorithm("dp-ucbvi", "private value iteration, Bernstein bonus", "[QW23] Alg. 1", _dp_ucbvi, True, ONLINE),
     Algorithm("private-ucb-vi", "private value iteration, Hoeffding bonus", "[CZ22]", _private_ucb_vi, True, ONLINE),
     Algorithm("private-ucb-po", "private policy optimisation", "[CZ22]", _private_ucb_po, True, ONLINE),
+    Algorithm(
+        "private-heavy-ucbvi",
+        "private value iteration, heavy-tailed rewards",
+        "[WZCW23] Alg. 1",
+        lambda problem: _heavy(problem, False, True),
+        True,
+        ONLINE,
+        heavy=True,
+    ),
+    Algorithm(
+        "private-heavy-ucbpo",
+        "private policy optimisation, heavy-tailed rewards",
+        "[WZCW23] Alg. 3",
+        lambda problem: _heavy(problem, True, True),
+        True,
+        ONLINE,
+        heavy=True,
+    ),
+    Algorithm(
+        "heavy-ucbvi",
+        "value iteration with truncated rewards",
+        "[WZCW23], without privacy",
+        lambda problem: _heavy(problem, False, False),
+        heavy=True,
+    ),
+    Algorithm(
+        "heavy-ucbpo",
+        "policy optimisation with truncated rewards",
+        "[WZCW23], without privacy",
+        lambda problem: _heavy(problem, True, False),
+        heavy=True,
+    ),
     Algorithm("pucb", "the first private learner, Hoeffding bonus", "[VBKW20]", _pucb, True, ("joint",)),
 )
 

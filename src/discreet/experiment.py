@@ -14,6 +14,7 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from discreet import catalog
+from discreet.agents.heavy_tails import Moments
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar, Kind
 from discreet.envs import registry
@@ -61,6 +62,11 @@ class Experiment:
     public_initial: bool = True
     known_successors: bool = False
     known_zero_rewards: bool = False
+    df: float = 3.0
+    tail_index: float = 3.0
+    moment_order: float = 1.0
+    moment_bound: float | None = None
+    mean_bound: float | None = None
 
     def __post_init__(self) -> None:
         if self.episodes < 1:
@@ -131,6 +137,7 @@ class Setting:
     mdp: FiniteMDP
     law: RewardLaw
     spec: CountSpec
+    moments: Moments
 
     @classmethod
     def of(cls, experiment: Experiment) -> Setting:
@@ -140,15 +147,24 @@ class Setting:
             raise ValueError(f"{experiment.env} changes with the step, so its counts cannot be pooled over steps")
         law = chosen.law(mdp)
         if experiment.reward_law is not None:
-            law = RewardLaw(experiment.reward_law, alpha=experiment.alpha)
+            law = RewardLaw(
+                experiment.reward_law, alpha=experiment.alpha, df=experiment.df, tail_index=experiment.tail_index
+            )
             law.check_means(mdp.rewards)
-        interval = law.range(mdp.rewards)
-        if interval is not None and interval[0] >= 0 and interval[1] <= 1:
-            interval = (0.0, 1.0)
+        entry = catalog.algorithm(experiment.algorithm)
+        interval = None if entry.heavy else law.range(mdp.rewards)
+        inside = interval is not None and interval[0] >= 0 and interval[1] <= 1
+        if inside or (interval is None and entry.private and not entry.heavy):
+            interval = (0.0, 1.0)  # rewards of an unbounded law are clipped to it
         spec = CountSpec.for_episodes(
             mdp.num_states, mdp.num_actions, mdp.horizon, experiment.pooled, experiment.episodes, interval
         )
-        return cls(mdp, law, spec)
+        moments = Moments()
+        if entry.heavy:
+            mean = experiment.mean_bound or float(np.abs(mdp.rewards).max()) or 1.0
+            bound = experiment.moment_bound or law.moment_bound(mean, experiment.moment_order)
+            moments = Moments(experiment.moment_order, bound, mean)
+        return cls(mdp, law, spec, moments)
 
     def triple(self, experiment: Experiment, seed: int | None = 0) -> catalog.Triple:
         """The learner, configured with public facts only."""
@@ -174,6 +190,7 @@ class Setting:
                 successors=experiment.known_successors,
                 zero_rewards=experiment.known_zero_rewards,
             ),
+            self.moments,
             tie_seed=0 if seed is None else seed,
         )
         return catalog.algorithm(experiment.algorithm).build(problem)

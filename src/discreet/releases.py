@@ -89,3 +89,16 @@ class PrivateCounts:
         if structure.zero_rewards is not None:
             rewards[structure.zero_rewards] = 0.0
         return Model(rows.reshape(self.transitions.shape), rewards, totals.reshape(cells))
+
+
+@dataclass(frozen=True, eq=False)
+class Thresholds:
+    """A public announcement: in cell (g,s,a) only rewards with |r| ≤ values[g,s,a] are counted, others count as 0."""
+
+    values: Floats  # (G, S, A)
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.values)
+        if not (np.isfinite(values).all() and (values > 0).all()):
+            raise ValueError("every threshold must be a finite number above 0")
+        object.__setattr__(self, "values", frozen(values))

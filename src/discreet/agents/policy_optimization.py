@@ -42,12 +42,13 @@ class PolicyOptimization:
     estimate: Estimate
     num_episodes: int
     rate_scale: float = 1.0
+    reward_range: tuple[float, float] = (0.0, 1.0)
 
     def plan(self, release: PrivateCounts, previous: Plan | None) -> Plan:
         shape = H, _, A = release.shape
         model, bonus = self.estimate(release)
         policy = uniform_policy(shape) if previous is None else previous.policy
-        value, quality = policy_values(model, policy, bonus)
+        value, quality = policy_values(model, policy, bonus, self.reward_range)
         if previous is not None:
             steps = release.num_episodes - previous.num_episodes
             rate = self.rate_scale * learning_rate(H, A, self.num_episodes)

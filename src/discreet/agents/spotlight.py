@@ -21,12 +21,13 @@ class Knowledge:
     sums: Floats  # (C, 2S) noisy reports per sub-cell
     variances: Floats  # (C,) of the noise on one sub-cell; infinite: never asked
     trust: Floats  # (C,) in predictions about a cell
+    expected: Floats  # (C,) reports that were predicted in the epochs summed
     refine: bool = False  # the last exploring epoch came back nearly empty
 
     @classmethod
     def nothing(cls, alphabet: Alphabet) -> Knowledge:
         C = alphabet.num_rows
-        return cls(np.zeros(alphabet.admitted.shape), np.full(C, np.inf), np.ones(C))
+        return cls(np.zeros(alphabet.admitted.shape), np.full(C, np.inf), np.ones(C), np.zeros(C))
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +69,8 @@ class Spotlight:
     drop: float = 0.25
     restart: float = 1.2
     fewest: float = 5.0  # reports of the most visited target that an epoch is sized for, at least
+    missing: float = 0.0
+    slack: float = 1.0
     tie_seed: int = 0
 
     @classmethod
@@ -104,7 +107,10 @@ class Spotlight:
         iota = math.log(S * A * H * max(math.log2(max(self.num_episodes, 2)), 1.0) / 0.1)
         sd = np.sqrt(knowledge.variances[:C])
         with np.errstate(divide="ignore", invalid="ignore"):
-            hidden = np.where(estimate.known, np.minimum(1.0, self.hiding * sd / estimate.counts), 0.0)
+            missing = np.maximum(0.0, 1.0 - (estimate.counts + self.slack * sd) / knowledge.expected[:C])
+            hidden = np.where(
+                estimate.known, np.minimum(1.0, self.hiding * sd / estimate.counts + self.missing * missing), 0.0
+            )
         possible = np.empty((0, 0), dtype=np.bool_)
         if alphabet.restricted:
             possible = alphabet.admitted[:C].reshape(C, S, 2).any(axis=2)
@@ -217,6 +223,8 @@ class Spotlight:
         sums[rows] = np.where(fresh[:, None], new, sums[rows] + new)
         variances[rows] = np.where(fresh, release.variance, old_var + release.variance)
         predicted = previous.rates[rows] * release.users
+        expected = old.expected.copy()
+        expected[rows] = np.where(fresh, predicted, expected[rows] + predicted)
         sizes = release.alphabet.sizes[rows]
         short = totals < 0.3 * predicted - 0.5 * sd * np.sqrt(sizes)
         trust = np.minimum(1.0, trust * 1.15)
@@ -225,7 +233,7 @@ class Spotlight:
         if previous.exploring and previous.unknown is not None:
             unknown = previous.unknown[rows]
             refine = bool(totals[unknown].sum() < 0.3 * predicted[unknown].sum())
-        return Knowledge(sums, variances, trust, refine)
+        return Knowledge(sums, variances, trust, expected, refine)
 
     def targets(
         self,

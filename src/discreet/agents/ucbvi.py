@@ -25,6 +25,7 @@ class UCBVI:
     estimate: Estimate
     monotone: bool = False
     tie_seed: int = 0
+    reward_range: tuple[float, float] = (0.0, 1.0)
 
     def plan(self, release: PrivateCounts, previous: Plan | None) -> Plan:
         model, bonus = self.estimate(release)
@@ -32,6 +33,7 @@ class UCBVI:
             model,
             release.horizon,
             bonus,
+            reward_range=self.reward_range,
             ceiling=previous.quality if previous is not None and self.monotone else None,
             tie_seed=self.tie_seed,
             num_episodes=release.num_episodes,

@@ -200,23 +200,30 @@ class LocalLaplaceStream:
         return f"{type(self).__name__}({self._crowd.size} of {self._crowd.limit} episodes)"
 
 
-def summed_laplace(encoder: LaplaceEncoder, users: int, noise: NoiseSource) -> Ints:
-    """The sum over `users` of their independent noises, one per counter.
+def sum_of_noises(scale: float, users: int, size: int, noise: NoiseSource) -> Ints:
+    """Σ over users of independent DLap(scale), for `size` counters.
 
     Draws everybody's noise, `CHUNK` values at a time; a simulation with many users draws the sum: DLap(b) is a
     difference of two geometric numbers, so a sum of n is NB(n, 1−e^{−1/b}) − NB(n, 1−e^{−1/b}).
     """
+    total = np.zeros(size, dtype=np.int64)
+    if scale == 0.0:
+        return total
+    if noise.simulation and users >= COMPOUND:
+        two = _generator(noise).negative_binomial(users, -math.expm1(-1.0 / scale), (2, size))
+        return np.asarray(two[0] - two[1], dtype=np.int64)
+    rows = max(1, CHUNK // size)
+    for start in range(0, users, rows):
+        total += noise.laplace(scale, (min(rows, users - start), size)).sum(axis=0)
+    return total
+
+
+def summed_laplace(encoder: LaplaceEncoder, users: int, noise: NoiseSource) -> Ints:
+    """The sum over `users` of their independent noises, one per counter."""
     sizes = encoder.tables.cells
     if noise.simulation and users >= COMPOUND:
-        generator = _generator(noise)
-        parts = []
-        for size, scale in zip(sizes, encoder.scales, strict=True):
-            if scale == 0.0:
-                parts.append(np.zeros(size, dtype=np.int64))
-                continue
-            two = generator.negative_binomial(users, -math.expm1(-1.0 / scale), (2, size))
-            parts.append(two[0] - two[1])
-        return np.concatenate(parts)
+        pairs = zip(encoder.scales, sizes, strict=True)
+        return np.concatenate([sum_of_noises(scale, users, size, noise) for scale, size in pairs])
     counters = sum(sizes)
     total = np.zeros(counters, dtype=np.int64)
     rows = max(1, CHUNK // counters)

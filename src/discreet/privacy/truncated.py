@@ -1,0 +1,264 @@
+"""Rewards without a bound: users drop what exceeds a public threshold that scales the noise. Proof: truncated.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from discreet.episodes import Episodes
+from discreet.mdp import Floats, Ints
+from discreet.planning import Plan
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, guarantee_of
+from discreet.privacy.epochs import Epochs, EpochStream
+from discreet.privacy.exact import Exact, ExactStream
+from discreet.privacy.families import Blocks, Family, calibrated, reward_rounding
+from discreet.privacy.local import ONE_REPORT, LocalLaplace, sum_of_noises
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.streams import assumptions
+from discreet.privacy.tails import adaptive_width, exponent_grid, log_moments
+from discreet.privacy.tree import Tree, TreeStream
+from discreet.releases import PerTable, PrivateCounts, Thresholds
+from discreet.statistics import UNBOUNDED_REWARD, Counts, CountSpec
+
+PUBLIC = "thresholds depend on public numbers and earlier releases only"
+SMALLEST_THRESHOLD = 2.0**-6
+
+
+def bounded(spec: CountSpec) -> CountSpec:
+    """The same statistic for rewards in [0, 1]: its reward noise is that of a threshold of 1."""
+    return replace(spec, reward_range=(0.0, 1.0))
+
+
+class Cut:
+    """The thresholds in force, as public multiples of the reward grid; their running maximum scales the noise."""
+
+    def __init__(self, spec: CountSpec) -> None:
+        if spec.reward_range is not None:
+            raise ValueError("rewards have a declared range; truncation is for rewards without one")
+        self.spec = spec
+        self.levels: Floats | None = None
+        self.peak: Floats = np.zeros(spec.shapes()["visits"])
+
+    def announce(self, plan: Plan) -> None:
+        thresholds = plan.announcement
+        if not isinstance(thresholds, Thresholds) or thresholds.values.shape != self.peak.shape:
+            raise ValueError(f"the plan announces no thresholds of shape {self.peak.shape}")
+        limited = np.clip(thresholds.values, SMALLEST_THRESHOLD, UNBOUNDED_REWARD)
+        self.levels = np.ceil(limited / self.spec.grid) * self.spec.grid
+        self.peak = np.maximum(self.peak, self.levels)
+
+    def applied(self, contribution: Episodes | Counts) -> Episodes:
+        """r·1{|r| ≤ B(h,s,a)}, on the user's side of the wall."""
+        if not isinstance(contribution, Episodes):
+            raise TypeError("rewards are truncated one by one, so this stream takes Episodes and cannot take Counts")
+        if self.levels is None:
+            raise ValueError("no thresholds have been announced; call begin(plan) first")
+        stages = np.minimum(np.arange(contribution.horizon), self.levels.shape[0] - 1)
+        limits = self.levels[stages, contribution.states[:, :-1], contribution.actions]
+        rewards = contribution.rewards
+        return Episodes(contribution.states, contribution.actions, np.where(np.abs(rewards) <= limits, rewards, 0.0))
+
+
+class ThresholdBlocks(Blocks):
+    """Noise for all counters; a reward sum's scale is that of a threshold of 1 times the cell's peak."""
+
+    def __init__(self, families: tuple[Family, ...], noise: NoiseSource, cut: Cut) -> None:
+        super().__init__(families[:2], noise)
+        self._counts, self._rewards, self._noise, self._cut = self.size, families[2], noise, cut
+        self.size += families[2].size
+
+    def draw(self) -> Ints:
+        peaks = self._cut.peak.reshape(-1)
+        block = np.empty(self.size, dtype=np.int64)
+        self.size, whole = self._counts, self.size
+        block[: self._counts] = super().draw()
+        self.size = whole
+        tail = block[self._counts :]
+        for peak in np.unique(peaks).tolist():
+            cells = peaks == peak
+            tail[cells] = self._noise.laplace(self._rewards.scale * peak, int(cells.sum()))
+        return block
+
+
+class Spread:
+    """Errors of reward sums whose scales follow the releases: supermartingale widths, and deviations."""
+
+    def __init__(self, family: Family, spec: CountSpec, num_episodes: int, beta: float, most_terms: int) -> None:
+        self._unit = family.scale * family.unit  # natural scale at a threshold of 1
+        self._deviation = family.deviation * family.unit
+        self._cells, self.beta = family.size, beta
+        smallest, largest = SMALLEST_THRESHOLD * self._unit, UNBOUNDED_REWARD * self._unit
+        self.grid = exponent_grid(smallest, largest, max(most_terms, 1))
+        self._rounding = reward_rounding(spec, num_episodes) * spec.grid
+
+    def moments(self, peak: Floats) -> Floats:
+        return log_moments(self._unit * peak, self.grid)
+
+    def width(self, moment_sums: Floats, beta: float | None = None, num_prefixes: int = 1) -> Floats:
+        share = self.beta if beta is None else beta
+        return adaptive_width(moment_sums, self.grid, self._cells, share, num_prefixes) + self._rounding
+
+    def deviation(self, peak: Floats, terms: Floats | Ints | float) -> Floats:
+        """At most: every noise in the sum has at most the scale of the present peak."""
+        return np.asarray(np.sqrt(terms) * peak * self._deviation)
+
+
+@dataclass(frozen=True)
+class TruncatedEpochs(Epochs):
+    """`Epochs` whose rewards have no bound but a public threshold per cell.
+
+    Guarantee: as `Epochs`, truncated.md.   Width of rewards: supermartingale, valid for adaptive scales.
+    Source: [WZCW23] with public thresholds.   Differs: thresholds come from releases, never from raw counts.
+    """
+
+    def families(self, spec: CountSpec) -> tuple[Family, ...]:
+        return super().families(bounded(spec))
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedEpochStream:
+        return TruncatedEpochStream(self, spec, num_episodes, noise)
+
+
+class TruncatedEpochStream(EpochStream):
+    def __init__(self, epochs: TruncatedEpochs, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        self._cut = Cut(spec)
+        super().__init__(epochs, spec, num_episodes, noise)
+        self._blocks = ThresholdBlocks(self._families, noise, self._cut)
+        self._spread = Spread(self._families[2], spec, num_episodes, self._beta / 3, num_episodes)
+        self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PUBLIC))
+
+    def begin(self, plan: Plan) -> None:
+        self._cut.announce(plan)
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        super().add(self._cut.applied(contribution))
+
+    def _widths(self) -> PerTable:
+        t = max(self._epochs, 1)
+        sums = self._lengths * self._spread.moments(self._cut.peak)
+        width = self._spread.width(sums, self._spread.beta / (t * t * (t + 1)))
+        return replace(super()._widths(), rewards=width if self._epochs else 0.0)
+
+    def _deviations(self) -> PerTable:
+        return replace(super()._deviations(), rewards=self._spread.deviation(self._cut.peak, self._lengths))
+
+
+@dataclass(frozen=True)
+class TruncatedTree(Tree):
+    """`Tree` whose rewards have no bound but a public threshold per cell; noise follows the largest so far."""
+
+    def families(self, spec: CountSpec, num_episodes: int) -> tuple[Family, ...]:
+        return super().families(bounded(spec), num_episodes)
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedTreeStream:
+        return TruncatedTreeStream(self, spec, num_episodes, noise)
+
+
+class TruncatedTreeStream(TreeStream):
+    def __init__(self, tree: TruncatedTree, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        if tree.variant != "binary" or tree.constant_noise:
+            raise ValueError("thresholds that change go with the plain binary tree only")
+        self._cut = Cut(spec)
+        super().__init__(tree, spec, num_episodes, noise)
+        self._blocks = ThresholdBlocks(self._families, noise, self._cut)
+        self._rewards = Spread(self._families[2], spec, num_episodes, self._beta / 3, self._layout.bits)
+        self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PUBLIC))
+
+    def begin(self, plan: Plan) -> None:
+        self._cut.announce(plan)
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        super().add(self._cut.applied(contribution))
+
+    def _widths(self) -> PerTable:
+        sums = len(self._nodes) * self._rewards.moments(self._cut.peak)
+        width = self._rewards.width(sums, num_prefixes=self._layout.num_prefixes)
+        return replace(super()._widths(), rewards=width if self._nodes else 0.0)
+
+    def _deviations(self) -> PerTable:
+        spread = self._rewards.deviation(self._cut.peak, float(len(self._nodes)))
+        return replace(super()._deviations(), rewards=spread)
+
+
+@dataclass(frozen=True)
+class TruncatedLocal:
+    """`LocalLaplace` whose rewards have no bound but a public threshold per cell, sent to every user.
+
+    Guarantee: ε-LDP, truncated.md.   Width of rewards: supermartingale over users.
+    """
+
+    budget: Budget
+    beta: float = 0.01
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedLocalStream:
+        return TruncatedLocalStream(self, spec, num_episodes, noise)
+
+
+class TruncatedLocalStream:
+    """Counts in a `LocalLaplaceStream` with two thirds of the budget, noisy reward sums here."""
+
+    def __init__(self, local: TruncatedLocal, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        self._cut, self._spec, self._noise = Cut(spec), spec, noise
+        total = local.budget.total("laplace")
+        counts = LocalLaplace(Budget.pure(total * 2 / 3), (1.0, 1.0, 0.0), local.beta * 2 / 3)
+        self._counts = counts.open(bounded(spec), num_episodes, noise)
+        self._family = calibrated(local.budget, "laplace", "replace", bounded(spec))[2]
+        self._spread = Spread(self._family, spec, num_episodes, local.beta / 3, num_episodes)
+        self._moments = np.zeros((len(self._spread.grid), *self._cut.peak.shape))
+        self._variance = np.zeros(self._cut.peak.shape)
+        self._sums: Ints = np.zeros(self._cut.peak.shape, dtype=np.int64)
+        assert self._family.entry is not None
+        entries = (*self._counts.ledger, self._family.entry)
+        told = assumptions(num_episodes, noise, ONE_REPORT, PUBLIC)
+        self.guarantee: Guarantee = guarantee_of(entries, "local", "replace", local.budget, assumptions=told)
+        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
+        self._beta = local.beta
+
+    def begin(self, plan: Plan) -> None:
+        self._cut.announce(plan)
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        episodes = self._cut.applied(contribution)
+        levels = self._cut.levels
+        assert levels is not None
+        self._counts.add(episodes)
+        n = len(episodes)
+        self._sums += Counts.of(episodes, self._spec).reward_sums
+        for level in np.unique(levels).tolist():
+            cells = levels == level
+            noise = sum_of_noises(self._family.scale * level, n, int(cells.sum()), self._noise)
+            self._sums[cells] += noise
+        self._moments += n * self._spread.moments(levels)
+        self._variance += n * self._spread.deviation(levels, 1.0) ** 2
+
+    def release(self) -> PrivateCounts:
+        counts = self._counts.release()
+        rewards = self._spread.width(self._moments) if counts.num_episodes else 0.0
+        return replace(
+            counts,
+            reward_sums=np.asarray(self._sums * self._spec.grid, dtype=np.float64),
+            widths=replace(counts.widths, rewards=rewards),
+            deviations=replace(counts.deviations, rewards=np.sqrt(self._variance)),
+            beta=self._beta,
+            reward_range=None,
+        )
+
+
+@dataclass(frozen=True)
+class TruncatedExact(Exact):
+    """No noise and no privacy, rewards cut at the announced thresholds: the twin of the others."""
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedExactStream:
+        return TruncatedExactStream(spec, num_episodes)
+
+
+class TruncatedExactStream(ExactStream):
+    def __init__(self, spec: CountSpec, num_episodes: int) -> None:
+        super().__init__(spec, num_episodes)
+        self._cut = Cut(spec)
+
+    def begin(self, plan: Plan) -> None:
+        self._cut.announce(plan)
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        super().add(self._cut.applied(contribution))
