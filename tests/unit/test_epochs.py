@@ -86,9 +86,10 @@ def test_failure_probabilities_of_all_windows_add_up_to_beta():
     """Shares of blocks of lengths and of starting points, summed far out: below one, close to one."""
     ranks = [block_of(n) for n in range(1, 2000)]
     lengths = sum(1.0 / (b.rank * (b.rank + 1)) for b in set(ranks))
-    starts = sum(1.0 / (b.rank * (b.rank + 1) * b.size) for b in ranks)
+    digits = [n.bit_length() for n in range(1, 2**16)]
+    starts = sum(1.0 / (i * (i + 1) * 2 ** (i - 1)) for i in digits)
     assert 0.95 < lengths < 1.0
-    assert 0.95 < starts < 1.0
+    assert 0.9 < starts < 1.0
 
 
 def test_widths_by_hand():
@@ -98,8 +99,9 @@ def test_widths_by_hand():
     assert first.size > 1
     expected = union_width(family, [first.last], [2.0], 0.01 / (first.rank * (first.rank + 1)))
     assert window_width(family, first, None, 0.01) == expected
-    later = window_width(family, block_of(3), block_of(2), 0.01)
-    assert later == union_width(family, [3], [1.0], 0.01 / 12 / 6)
+    assert window_width(family, block_of(3), 1, 0.01) == union_width(family, [3], [1.0], 0.01 / 12 / 2)
+    later = window_width(family, block_of(3), 5, 0.01)  # starts 4..7 share 1/12
+    assert later == union_width(family, [3], [1.0], 0.01 / 12 / (12 * 4))
 
 
 def test_an_unknown_window_is_refused():

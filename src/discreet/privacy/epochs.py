@@ -129,7 +129,7 @@ class EpochStream(CountStream):
             elif self._restarts:
                 table = np.zeros(self._epochs + 1)
                 for length in lengths.tolist():
-                    start = block_of(self._epochs - length + 1)
+                    start = self._epochs - length + 1
                     table[length] = window_width(family, block_of(length), start, self._beta / released) + extra
                 widths.append(self._by_cell(family, table[self._lengths]))
             else:
@@ -169,13 +169,14 @@ def block_of(number: int) -> Block:
     return Block(rank, first, last)
 
 
-def window_width(family: Family, lengths: Block, starts: Block | None, beta: float) -> float:
-    """Width, in integer units, of sums of consecutive noises that began in one epoch of `starts` (None: the first).
+def window_width(family: Family, lengths: Block, start: int | None, beta: float) -> float:
+    """Width, in integer units, of sums of consecutive noises from epoch `start` on (None: always from the first).
 
     Block i of lengths spends β/(i(i+1)); within a block, Lévy's inequality bounds all partial sums by twice the tail
-    of the longest. Starting points are divided alike: block i has β/(i(i+1)), in equal parts.
+    of the longest. Starting points with i binary digits share 1/(i(i+1)) of that, in equal parts.
     """
     share = beta / (lengths.rank * (lengths.rank + 1))
-    if starts is not None:
-        share /= starts.rank * (starts.rank + 1) * starts.size
+    if start is not None:
+        digits = start.bit_length()
+        share /= digits * (digits + 1) * 2 ** (digits - 1)
     return union_width(family, [lengths.last], [1.0 if lengths.size == 1 else 2.0], share)
