@@ -68,10 +68,17 @@ class MDPSimulator:
     not depend on how users are grouped into calls.
     """
 
-    def __init__(self, mdp: FiniteMDP, law: RewardSampler, seed: int | np.random.SeedSequence) -> None:
+    def __init__(
+        self,
+        mdp: FiniteMDP,
+        law: RewardSampler,
+        seed: int | np.random.SeedSequence,
+        reward_range: tuple[float, float] | None = None,
+    ) -> None:
         sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
         dynamics, rewards = sequence.spawn(2)
         self.mdp, self.law = mdp, law
+        self.reward_range, self.clipped = reward_range, 0  # rewards beyond the declared range: simulation only
         self.dynamics = np.random.default_rng(dynamics)
         self.reward_noise = np.random.default_rng(rewards)
         self.cumulative = kernel.cumulative_rows(mdp.transitions)
@@ -112,6 +119,9 @@ class MDPSimulator:
             means,
         )
         rewards = self.law.sample(means, self.reward_noise)
+        if self.reward_range is not None:
+            low, high = self.reward_range
+            self.clipped += int(np.count_nonzero((rewards < low) | (rewards > high)))
         return _trusted(states, actions, rewards)
 
 

@@ -87,6 +87,12 @@ class Experiment:
             raise ValueError(f"{self.algorithm} is private: give it a budget with epsilon")
         if not entry.private and (self.epsilon is not None or self.delta):
             raise ValueError(f"{self.algorithm} is not private: it takes no epsilon and no delta")
+        for option, value, choices in (
+            ("bonus", self.bonus, get_args(Kind)),
+            ("local-reports", self.local_reports, catalog.LOCAL_REPORTS),
+        ):
+            if value not in choices:
+                raise ValueError(f"unknown {option} {value!r}; choose one of {', '.join(choices)}")
         if self.neighbours not in get_args(Neighbours):
             known = " and ".join(get_args(Neighbours))
             raise ValueError(f"unknown neighbours {self.neighbours!r}; the choices are {known}")
@@ -166,6 +172,24 @@ class Setting:
             moments = Moments(experiment.moment_order, bound, mean)
         return cls(mdp, law, spec, moments)
 
+    def structure(self, experiment: Experiment) -> PublicStructure:
+        """What the experiment declares to be public."""
+        return PublicStructure.declared(
+            self.mdp,
+            experiment.pooled,
+            initial=experiment.public_initial,
+            successors=experiment.known_successors,
+            zero_rewards=experiment.known_zero_rewards,
+        )
+
+    def assumptions(self, experiment: Experiment) -> tuple[str, ...]:
+        """In words, what the learner was told about rewards and structure."""
+        told = self.structure(experiment).assumptions()
+        if catalog.algorithm(experiment.algorithm).heavy:
+            v, u, tau = self.moments.order, self.moments.bound, self.moments.mean
+            return (*told, f"public: E|reward|^{1 + v:g} is at most {u:g} and |mean reward| at most {tau:g}")
+        return told
+
     def triple(self, experiment: Experiment, seed: int | None = 0) -> catalog.Triple:
         """The learner, configured with public facts only."""
         problem = catalog.Problem(
@@ -183,13 +207,7 @@ class Setting:
             experiment.model,
             cast(Neighbours, experiment.neighbours),
             experiment.local_reports,
-            PublicStructure.declared(
-                self.mdp,
-                experiment.pooled,
-                initial=experiment.public_initial,
-                successors=experiment.known_successors,
-                zero_rewards=experiment.known_zero_rewards,
-            ),
+            self.structure(experiment),
             self.moments,
             tie_seed=0 if seed is None else seed,
         )
@@ -224,9 +242,11 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
     mdp, spec = setting.mdp, setting.spec
     triple = setting.triple(experiment, seed)
     environment, noise = generators(seed)
-    simulator = MDPSimulator(mdp, setting.law, environment)
+    simulator = MDPSimulator(mdp, setting.law, environment, spec.reward_range)
     clock = Clock()
     guarantee = triple.privatizer.open(spec, experiment.episodes, noise).guarantee
+    told = dict.fromkeys((*guarantee.assumptions, *setting.assumptions(experiment)))
+    guarantee = replace(guarantee, assumptions=tuple(told))
     if _compilable(triple, setting, experiment.episodes):
         played = _compiled_loop(triple.agent, simulator, spec, experiment.episodes, clock)  # type: ignore[arg-type]
     else:
@@ -248,6 +268,7 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
         curve.switches,
         guarantee,
         clock.seconds,
+        {"clipped_rewards": simulator.clipped},
     )
 
 

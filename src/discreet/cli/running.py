@@ -48,11 +48,26 @@ def run(
         ),
     ] = None,
     alpha: Annotated[float, typer.Option(help="Tail of the alpha-stable law, in (1, 2].")] = 2.0,
+    df: Annotated[float, typer.Option(help="Degrees of freedom of Student's law, above 1.")] = 3.0,
+    tail_index: Annotated[float, typer.Option(help="Tail index of Pareto's law, above 1.")] = 3.0,
+    moment_order: Annotated[
+        float, typer.Option(help="Heavy tails: v of E|r|^(1+v), in (0, 1]; with alpha below 2 take 1+v < alpha.")
+    ] = 1.0,
+    moment_bound: Annotated[
+        float | None, typer.Option(help="Heavy tails: public bound u on E|r|^(1+v).", show_default="the law's")
+    ] = None,
+    mean_bound: Annotated[
+        float | None, typer.Option(help="Heavy tails: public bound on |mean reward|.", show_default="the law's")
+    ] = None,
+    bonus: Annotated[str, typer.Option(help="bernstein or hoeffding, where the learner has both.")] = "bernstein",
     mode: Annotated[
         str, typer.Option(help="practical, or paper: as printed, with the true calibration.")
     ] = "practical",
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget per user (private learners).")] = None,
     delta: Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")] = 0.0,
+    local_reports: Annotated[
+        str, typer.Option(help="Local model: sampled (one step, unary code) or laplace (noise on every counter).")
+    ] = "sampled",
     model: Annotated[str, typer.Option(help="Whom users trust: joint (a curator) or local (nobody).")] = "joint",
     neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
     public_initial: Annotated[
@@ -98,6 +113,13 @@ def run(
         confidence_scale=confidence_scale,
         reward_law=reward_law,
         alpha=alpha,
+        df=df,
+        tail_index=tail_index,
+        moment_order=moment_order,
+        moment_bound=moment_bound,
+        mean_bound=mean_bound,
+        bonus=bonus,
+        local_reports=local_reports,
         mode=mode,
         epsilon=epsilon,
         delta=delta,
