@@ -64,7 +64,9 @@ class PrivateCounts:
     @property
     def width(self) -> Floats:
         """e(g,s,a): the larger of the widths of a cell's count and of its successors' counts."""
-        e = np.maximum(np.asarray(self.widths.visits), np.max(self.widths.transitions))
+        transitions = np.asarray(self.widths.transitions)
+        largest = transitions.max(axis=-1) if transitions.ndim else transitions
+        e = np.maximum(np.asarray(self.widths.visits), largest)
         return np.ascontiguousarray(np.broadcast_to(e, self.visits.shape))
 
     def model(self, shift: bool = False, structure: PublicStructure = NOTHING_DECLARED) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,13 +64,13 @@ class Cut:
 class ThresholdBlocks(Blocks):
     """Noise for all counters; a reward sum's scale is that of a threshold of 1 times the cell's peak."""
 
-    def __init__(self, families: tuple[Family, ...], noise: NoiseSource, cut: Cut) -> None:
+    def __init__(self, families: tuple[Family, ...], noise: NoiseSource, cut: Callable[[], Cut]) -> None:
         super().__init__(families[:2], noise)
         self._counts, self._rewards, self._noise, self._cut = self.size, families[2], noise, cut
         self.size += families[2].size
 
     def draw(self) -> Ints:
-        peaks = self._cut.peak.reshape(-1)
+        peaks = self._cut().peak.reshape(-1)
         block = np.empty(self.size, dtype=np.int64)
         self.size, whole = self._counts, self.size
         block[: self._counts] = super().draw()
@@ -120,10 +121,12 @@ class TruncatedEpochs(Epochs):
 
 
 class TruncatedEpochStream(EpochStream):
+    _state = (*EpochStream._state, "_cut")
+
     def __init__(self, epochs: TruncatedEpochs, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         self._cut = Cut(spec)
         super().__init__(epochs, spec, num_episodes, noise)
-        self._blocks = ThresholdBlocks(self._families, noise, self._cut)
+        self._blocks = ThresholdBlocks(self._families, noise, lambda: self._cut)
         self._spread = Spread(self._families[2], spec, num_episodes, self._beta / 3, num_episodes)
         self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PUBLIC))
 
@@ -155,12 +158,14 @@ class TruncatedTree(Tree):
 
 
 class TruncatedTreeStream(TreeStream):
+    _state = (*TreeStream._state, "_cut")
+
     def __init__(self, tree: TruncatedTree, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         if tree.variant != "binary" or tree.constant_noise:
             raise ValueError("thresholds that change go with the plain binary tree only")
         self._cut = Cut(spec)
         super().__init__(tree, spec, num_episodes, noise)
-        self._blocks = ThresholdBlocks(self._families, noise, self._cut)
+        self._blocks = ThresholdBlocks(self._families, noise, lambda: self._cut)
         self._rewards = Spread(self._families[2], spec, num_episodes, self._beta / 3, self._layout.bits)
         self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PUBLIC))
 
