@@ -1,4 +1,4 @@
-"""The occupancy solvers against Clarabel (its own solve time, without modelling) and HiGHS, in one run on one core."""
+"""The occupancy solvers against Clarabel (its own solve time, without modelling) and HiGHS, in one run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from discreet.occupancy import (
+from discreet.measures import (
     Solution,
     barrier_step,
     entropy_step,

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet import occupancy
+from discreet import measures
 from discreet.envs.tabular import layered, layers, riverswim
 from discreet.kernels import barrier as barrier_kernel
 from discreet.kernels.entropy import box_softmax
 from discreet.mdp import FiniteMDP
-from discreet.occupancy import (
+from discreet.measures import (
     KernelBoxes,
     Layers,
     Solution,
@@ -309,8 +309,8 @@ def test_an_unsolved_step_keeps_the_previous_policy_and_says_so(monkeypatch):
     space = layers_of(MIDDLE, 3)
     boxes = random_boxes(space, rng, 0.1, concentration=1.0)
     before = entropy_step(boxes, -rng.random(space.shape))
-    monkeypatch.setattr(occupancy, "NEWTON_STEPS", 0)
-    monkeypatch.setattr(occupancy, "FALLBACK_SWEEPS", 2)
+    monkeypatch.setattr(measures, "NEWTON_STEPS", 0)
+    monkeypatch.setattr(measures, "FALLBACK_SWEEPS", 2)
     after = entropy_step(boxes, -30 * rng.random(space.shape), before)
     assert after.method == "unsolved"
     assert not after.solved
@@ -328,12 +328,12 @@ def test_the_fallbacks_solve_when_newton_alone_may_not(monkeypatch):
     boxes = random_boxes(space, rng, 0.1, concentration=1.0)
     scores = -10 * rng.random(space.shape)
     exact = entropy_step(boxes, scores)
-    monkeypatch.setattr(occupancy, "NEWTON_STEPS", 0)
+    monkeypatch.setattr(measures, "NEWTON_STEPS", 0)
     swept = entropy_step(boxes, scores)
     assert swept.method == "alternating"
     assert_certified(swept)
     np.testing.assert_allclose(swept.measure, exact.measure, atol=1e-8)
-    monkeypatch.setattr(occupancy, "NEWTON_STEPS", 4)
+    monkeypatch.setattr(measures, "NEWTON_STEPS", 4)
     losses = 20.0 * rng.random(space.shape)
     stepped = barrier_step(boxes, losses, uniform_solution(space))
     assert stepped.method == "continuation"
