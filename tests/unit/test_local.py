@@ -434,9 +434,9 @@ def test_all_three_unary_paths_have_the_exact_law_and_wrong_ones_do_not(H: int) 
         stats.binom(USERS, q).pmf(np.arange(USERS + 1)),
     )
     never = stats.binom(2 * USERS, q).pmf(support)
-    for path, runs in (("compound", 1500), ("direct", 1000), ("reports", 100)):
+    for path, runs in (("compound", 1000), ("direct", 600), ("reports", 100)):
         ons = ons_of(path, runs, H)
-        bins = 12 if runs >= 1000 else 6
+        bins = 12 if runs > 100 else 6
         assert fits(ons[:, 0], support, visited, bins) > 1e-3, path
         assert fits(ons[:, 3], support, never, bins) > 1e-3, path
         assert fits(ons[:, 0], support, never, bins) < 1e-2, path
@@ -479,7 +479,7 @@ def test_sampled_estimates_are_unbiased_with_the_stated_spread(pooled: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "users", "block"), [(1.0, 2000, 12), (0.1, 500, 2), (6.0, 5000, 4), (3.0, 50, 2)]
+    ("epsilon", "users", "block"), [(1.0, 2000, 12), (0.1, 500, 2), (6.0, 5000, 4), (3.0, 50, 2), (7.0, 20, 400)]
 )
 def test_sampled_width_covers_every_rate_and_is_not_loose(epsilon: float, users: int, block: int) -> None:
     q, beta, counters = 1 / (math.exp(epsilon) + 1), 0.01, 10
@@ -488,16 +488,18 @@ def test_sampled_width_covers_every_rate_and_is_not_loose(epsilon: float, users:
     share, tightest = beta / counters, 0.0
     for p in np.linspace(q, 0.5, 7):
         pmf = np.convolve(quiet, stats.binom(users, p).pmf(np.arange(users + 1)))
-        off = np.abs(np.arange(pmf.size) - users * ((block - 1) * q + p))
-        assert pmf[off > e].sum() <= share
+        signed = np.arange(pmf.size) - users * ((block - 1) * q + p)
+        off = np.abs(signed)
+        assert pmf[signed > e].sum() <= share / 2
+        assert pmf[signed < -e].sum() <= share / 2
         order = np.argsort(-off)
         tightest = max(tightest, off[order][np.searchsorted(np.cumsum(pmf[order]), share)])
-    assert e < 1.25 * tightest  # the price of holding at all times and not only at the end
+    assert e < 1.25 * tightest + 1  # the price of holding at all times and not only at the end; counts are whole
 
 
 def test_widths_hold_at_all_times_of_a_run() -> None:
     """At most a share β = 0.3 of runs may fail; with half the width significantly more than that do."""
-    spec, n, runs = CountSpec(1, 3, 1, True, grid=1.0), 40, 200
+    spec, n, runs = CountSpec(1, 3, 1, True, grid=1.0), 40, 120
     for privatizer in (LocalLaplace(ONE, beta=0.3), LocalSampled(ONE, beta=0.3)):
         failures = halves = 0
         noise = NoiseSource.seeded(41)
