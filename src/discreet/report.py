@@ -16,6 +16,8 @@ from discreet.results import Row
 
 #: File endings that `plot` writes.
 FORMATS = (".pdf", ".png", ".svg")
+#: After so many curves the colours repeat, and the line style changes.
+COLOURS = 10
 PANEL = ("env", "states", "horizon", "instance")
 
 
@@ -163,8 +165,9 @@ def _figure(groups: Mapping[str, Sequence[Row]]) -> Any:
         axes = figure.add_subplot(lines, columns, position)
         axes.axhline(1.0, color="0.6", linewidth=1, linestyle="--", label="random policy")
         drawn = curves(rows)
-        for curve in drawn:
-            (line,) = axes.plot(curve.episodes, curve.mean, linewidth=1.8, label=curve.label)
+        for number, curve in enumerate(drawn):
+            style = ("-", "--", ":")[number // COLOURS % 3]
+            (line,) = axes.plot(curve.episodes, curve.mean, style, linewidth=1.8, label=curve.label)
             axes.fill_between(curve.episodes, curve.low, curve.high, color=line.get_color(), alpha=0.18, linewidth=0)
         axes.set_xscale("log")
         axes.set_ylim(bottom=0.0)
@@ -172,5 +175,6 @@ def _figure(groups: Mapping[str, Sequence[Row]]) -> Any:
         axes.set_ylabel("regret so far / regret of the random policy")
         axes.set_title(title)
         axes.grid(alpha=0.25)
-        axes.legend(title="mean, and range over seeds", fontsize="small", title_fontsize="small")
+        beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if len(drawn) > 6 else {}
+        axes.legend(title="mean, and range over seeds", fontsize="small", title_fontsize="small", **beside)
     return figure

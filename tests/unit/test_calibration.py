@@ -21,6 +21,7 @@ from discreet.privacy.exact import Exact
 from discreet.privacy.local import LocalLaplace, LocalSampled
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.tree import Tree
+from discreet.privacy.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree
 from discreet.schedules import EveryEpisode, GeometricEpochs
 from discreet.statistics import CountSpec
 
@@ -125,6 +126,20 @@ def test_local_reports_need_the_square_of_the_missing_factor():
     )
     expected = 20_000 * (calibration.NEEDED_SIGNAL / found.signal) ** 2
     assert expected * 0.99 <= users <= expected * 1.15  # rounded up to two digits
+
+
+@pytest.mark.parametrize(
+    ("truncated", "plain", "schedule"),
+    [
+        (TruncatedEpochs(Budget.pure(2.0), "zero-out"), Epochs(Budget.pure(2.0), "zero-out"), GeometricEpochs()),
+        (TruncatedTree(Budget.pure(2.0)), Tree(Budget.pure(2.0)), EveryEpisode()),
+        (TruncatedLocal(Budget.pure(2.0)), LocalLaplace(Budget.pure(2.0)), GeometricEpochs()),
+    ],
+)
+def test_thresholds_on_rewards_leave_the_noise_on_counts_alone(truncated, plain, schedule):
+    spec = CountSpec(3, 2, 4, True)
+    unbounded = CountSpec(3, 2, 4, True, reward_range=None)
+    assert forecast(truncated, unbounded, 500, schedule) == forecast(plain, spec, 500, schedule)
 
 
 def test_nothing_can_be_learned_before_anybody_was_seen():

@@ -129,6 +129,13 @@ def test_the_figure_holds_the_curves(folder):
     assert len(axes.collections) == 2  # one band each
 
 
+def test_many_learners_stay_apart():
+    rows = [row(f"learner{i:02}", regret=(0, 0, 0.1 * i)) for i in range(25)]
+    (axes,) = report._figure(report.panels(rows)).axes
+    looks = {(line.get_color(), line.get_linestyle()) for line in axes.get_lines()[1:]}
+    assert len(looks) == 25
+
+
 def test_plot_refuses_what_it_cannot_do(folder, tmp_path):
     with pytest.raises(ValueError, match=r"its ending must be one of .pdf, .png, .svg"):
         report.plot(folder, tmp_path / "curves.jpeg2")

@@ -43,11 +43,13 @@ def _start(
 
     discreet run ucbvi --seeds 0:5           learn RiverSwim, five times
 
-    discreet run ucbvi --out results/        keep the results; runs that are there already are not repeated
+    discreet run dp-ucbvi --pooled --epsilon 1        the same with privacy
+
+    discreet run ucbvi --out results/        keep the results, continue later
 
     discreet plot results/                   draw their learning curves
 
-    discreet calibrate --epsilon 1           how much noise would privacy need, and can one learn with it?
+    discreet calibrate --epsilon 1           what would privacy cost?
     """
     if context.invoked_subcommand is None:
         say(context.get_help())

@@ -37,9 +37,10 @@ def algorithms(
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(
-        "name", "what it does", "privacy", "source", title="Learners: discreet run NAME", title_justify="left"
-    )
+    table = Table(title="Learners: discreet run NAME", title_justify="left")
+    table.add_column("name", min_width=max(map(len, ALGORITHMS)))
+    for column in ("what it does", "privacy", "source"):
+        table.add_column(column)
     for entry in ALGORITHMS.values():
         privacy = ", ".join(entry.models) if entry.private else "none"
         table.add_row(f"[bold]{entry.name}[/bold]", entry.summary, privacy, escape(entry.source))
@@ -88,9 +89,10 @@ def envs(as_json: Json = False) -> None:
         return
     from rich.table import Table
 
-    table = Table(
-        "name", "what it is", "states", "actions", "horizon", title="Environments: --env NAME", title_justify="left"
-    )
+    table = Table(title="Environments: --env NAME", title_justify="left")
+    table.add_column("name", min_width=max(map(len, ENVIRONMENTS)))
+    for column in ("what it is", "states", "actions", "horizon"):
+        table.add_column(column)
     for spec in ENVIRONMENTS.values():
         notes = [text for text, holds in (("random: --instance", spec.random), ("staged", spec.staged)) if holds]
         summary = spec.summary + (f" ({', '.join(notes)})" if notes else "")

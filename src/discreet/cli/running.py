@@ -89,6 +89,8 @@ def run(
 
     discreet run ucbvi-bernstein                              RiverSwim, 20 000 episodes
 
+    discreet run dp-ucbvi --pooled --epsilon 1                with joint privacy
+
     discreet run ucbvi --env two-rooms --pooled --seeds 0:10 --jobs 2
 
     discreet run oppo --env gym:CliffWalking-v1 --episodes 5000 --json
@@ -297,7 +299,9 @@ def plot(
     from discreet import report, results
 
     path = report.plot(folder, folder / "regret.png" if out is None else out)
-    show(comparison_table(report.summaries(results.read(folder))))
+    found = report.summaries(results.read(folder))
+    show(comparison_table(found))
+    say(guarantees(found))
     say(f"learning curves are in {path}")
 
 
@@ -310,22 +314,26 @@ def comparison_table(found: list[Summary]) -> Any:
     runs = f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
     title = f"regret / regret of the random policy (1 = learned nothing), {runs} each"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    longest = max(len(str(summary.settings["algorithm"])) for summary in found)
-    table.add_column("learner", style="bold", min_width=longest)
-    for column in ("mean ± sd", "median", "worst", "episodes/s"):
+    table.add_column("learner", style="bold", min_width=min(max(len(summary.label) for summary in found), 30))
+    for column in ("mean ± sd", "median", "worst"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("guarantee")
+    table.add_column("privacy")
     for summary in found:
-        ratio, rate = summary.ratio, summary.episodes_per_second
+        ratio = summary.ratio
         table.add_row(
             summary.label,
             plus_minus(ratio, ".4f"),
             "" if ratio is None else f"{ratio.median:.4f}",
             "" if ratio is None else f"{ratio.worst:.4f}",
-            "" if rate is None else f"{rate:,.0f}",
-            str(summary.guarantee["sentence"]),
+            str(summary.guarantee["model"]),
         )
     return table
+
+
+def guarantees(found: list[Summary]) -> str:
+    """The different promises behind a comparison, in words."""
+    sentences = dict.fromkeys(str(summary.guarantee["sentence"]) for summary in found)
+    return "guarantees: " + "; ".join(sentences)
 
 
 #: The demonstration: RiverSwim with six states, counts pooled over steps, and this budget for private learners.
@@ -357,8 +365,9 @@ def demo(
     results.prepare(out)
     with compilation_notice():
         found = [executed(prepared(experiment), wanted, out, jobs) for experiment in demo_experiments(episodes)]
-    rows = [row for summary in found for row in summary.rows]
-    show(comparison_table(report.summaries(rows)))
+    compared = report.summaries(row for summary in found for row in summary.rows)
+    show(comparison_table(compared))
+    say(guarantees(compared))
     path = report.plot(out, out / "regret.png")
     say(f"learning curves are in {path}")
     say(f"RiverSwim, 6 states, horizon 20, {episodes:,} episodes, counts pooled over steps; {NOT_A_RELEASE}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.protocol import Privatizer, Stream
 from discreet.privacy.reports import Reports
 from discreet.privacy.tree import Tree
+from discreet.privacy.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree, bounded
 from discreet.releases import PerTable, PrivateCounts
 from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
 from discreet.statistics import Counts, CountSpec
@@ -150,8 +151,19 @@ def forecast(privatizer: Privatizer[Any], spec: CountSpec, num_episodes: int, sc
     """Whether counts of this many users can be learned from under this noise."""
     if isinstance(privatizer, (Reports, LocalReports)):
         return _report_forecast(privatizer, spec, num_episodes)
+    privatizer, spec = _without_thresholds(privatizer, spec)
     stream, release = last_release(privatizer, spec, num_episodes, schedule)
     return _forecast(privatizer, spec, num_episodes, schedule, stream, release)
+
+
+def _without_thresholds(privatizer: Privatizer[Any], spec: CountSpec) -> tuple[Privatizer[Any], CountSpec]:
+    """Truncating rewards changes no noise on visits and transitions: the twin for rewards in [0, 1] shows it."""
+    if isinstance(privatizer, TruncatedLocal):
+        return LocalLaplace(privatizer.budget, beta=privatizer.beta), bounded(spec)
+    for truncated, plain in ((TruncatedEpochs, Epochs), (TruncatedTree, Tree)):
+        if isinstance(privatizer, truncated):
+            return plain(**{f.name: getattr(privatizer, f.name) for f in fields(plain)}), bounded(spec)
+    return privatizer, spec
 
 
 def _report_forecast(privatizer: Reports | LocalReports, spec: CountSpec, num_episodes: int) -> Forecast:
@@ -230,13 +242,14 @@ def _forecast(
         f"an evenly visited cell holds {visits:,.0f} visits, {signal:.2g} times the noise of its count "
         f"(sd {deviation:,.0f}; {NEEDED_SIGNAL:g} times are needed), and the width is {share:.0%} of the users"
     )
-    verdict = f"with {K:,} user{'s' if K > 1 else ''} and {budget}, {which} counts {'can' if feasible else 'cannot'} be learned: {facts}"
+    users = f"{K:,} user{'s' if K > 1 else ''}"
+    verdict = f"with {users} and {budget}, {which} counts {'can' if feasible else 'cannot'} be learned: {facts}"
     if not feasible:
         advice = [] if spec.pooled or spec.horizon == 1 else ["pool the steps if the MDP is stationary"]
         if math.isfinite(epsilon) and signal > 0:
             advice.append(f"raise epsilon to about {_rounded(epsilon * NEEDED_SIGNAL / signal):g}")
-        users = users_needed(privatizer, spec, schedule, K)
-        advice.append(f"collect about {users:,} users" if users else "no number of users would help")
+        needed = users_needed(privatizer, spec, schedule, K)
+        advice.append(f"collect about {needed:,} users" if needed else "no number of users would help")
         verdict += "; " + ", or ".join(advice)
     return Forecast(visits, deviation, share, signal, feasible, verdict)
 
