@@ -104,3 +104,30 @@ class Thresholds:
         if not (np.isfinite(values).all() and (values > 0).all()):
             raise ValueError("every threshold must be a finite number above 0")
         object.__setattr__(self, "values", frozen(values))
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateLosses:
+    """Noisy sums of an adversarial problem: transitions and losses of the first `num_episodes` users.
+
+    `latest` holds the losses of the last closed block alone. Deviations are those of the noise present now; widths
+    bound every entry of all releases together with probability at least 1 − beta (infinite where none was computed).
+    """
+
+    visits: Floats | None  # (H, S, A), where it is released beside the transitions
+    transitions: Floats  # (H, S, A, S), none at the last step
+    losses: Floats  # (H, S, A), cumulative
+    latest: Floats  # (H, S, A), of the last block
+    num_episodes: int
+    counted: int  # users behind the counts
+    block_users: int  # users of the last block
+    num_blocks: int
+    count_deviation: float = 0.0
+    count_width: float = 0.0
+    loss_deviation: float = 0.0
+    loss_width: float = 0.0  # of one block
+
+    def __post_init__(self) -> None:
+        for name in ("visits", "transitions", "losses", "latest"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, frozen(getattr(self, name)))
