@@ -201,6 +201,7 @@ def _heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple
             raise ValueError("heavy-tailed learners spend pure epsilon: leave delta at 0")
         assert problem.epsilon is not None
         rate = (local_rate if local else joint_rate)(shape, K, problem.epsilon, beta)
+        rate *= 1.0 if problem.paper else 10.0  # the printed thresholds cut off most of what they should count
         schedule = EveryEpisode() if every else count_schedule(problem)
         if local:
             privatizer = TruncatedLocal(problem.budget)
@@ -215,11 +216,11 @@ def _heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple
         root=private and local,
         practical=not problem.paper,
         policy_optimisation=policy_optimisation,
-        confidence_scale=problem.scale(1.0 if problem.paper else 0.1 if private else 0.01),
+        confidence_scale=problem.scale(1.0 if problem.paper else 0.1 if private else 0.03),
         structure=problem.structure,
     )
     if policy_optimisation:
-        return Triple(HeavyUCBPO(estimate, K, 1.0 if problem.paper else 10.0), privatizer, schedule)
+        return Triple(HeavyUCBPO(estimate, K, 1.0 if problem.paper else 30.0), privatizer, schedule)
     return Triple(HeavyUCBVI(estimate, problem.tie_seed), privatizer, schedule)
 
 
