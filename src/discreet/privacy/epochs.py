@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -75,7 +75,7 @@ class Epochs:
 class EpochStream(CountStream):
     """Raw sums of the open epoch only; noisy sums of the epochs in every cell's window."""
 
-    _state = ("_window", "_lengths", "_epochs")
+    _state: ClassVar[tuple[str, ...]] = ("_window", "_lengths", "_epochs")
 
     def __init__(self, epochs: Epochs, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         families = epochs.families(spec)

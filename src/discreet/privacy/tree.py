@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -286,7 +286,7 @@ def honaker_width(family: Family, num_prefixes: int, beta: float) -> float:
 class TreeStream(CountStream):
     """Nodes in use, by the bit of the label they stand for, and the sum of their noises."""
 
-    _state = ("_nodes", "_total", "_prefix", "_label", "_padding")
+    _state: ClassVar[tuple[str, ...]] = ("_nodes", "_total", "_prefix", "_label", "_padding")
 
     def __init__(self, tree: Tree, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         families = tree.families(spec, num_episodes)

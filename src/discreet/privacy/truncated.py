@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -121,7 +122,7 @@ class TruncatedEpochs(Epochs):
 
 
 class TruncatedEpochStream(EpochStream):
-    _state = (*EpochStream._state, "_cut")
+    _state: ClassVar[tuple[str, ...]] = (*EpochStream._state, "_cut")
 
     def __init__(self, epochs: TruncatedEpochs, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         self._cut = Cut(spec)
@@ -158,7 +159,7 @@ class TruncatedTree(Tree):
 
 
 class TruncatedTreeStream(TreeStream):
-    _state = (*TreeStream._state, "_cut")
+    _state: ClassVar[tuple[str, ...]] = (*TreeStream._state, "_cut")
 
     def __init__(self, tree: TruncatedTree, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         if tree.variant != "binary" or tree.constant_noise:
