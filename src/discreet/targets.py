@@ -80,7 +80,7 @@ class Alphabet:
     @cached_property
     def restricted(self) -> bool:
         """Whether some successor of some cell has been declared impossible."""
-        pairs = self.admitted[: self.num_cells].reshape(-1, self.num_states, 2).any(axis=2)
+        pairs = np.asarray(self.admitted[: self.num_cells].reshape(-1, self.num_states, 2).any(axis=2))
         inner = pairs if self.stages == 1 else pairs[: -self.num_states * self.num_actions]
         return not bool(inner.all())
 

@@ -1,9 +1,10 @@
-"""Spotlight: every user reports at most one step, where the server still needs to know."""
+"""Spotlight: every user reports at most one step, where the server still needs to know. Theory: docs/spotlight.md."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,25 +14,60 @@ from discreet.planning import Plan, tie_order
 from discreet.structure import Mask, PublicStructure
 from discreet.targets import Alphabet, PrivateReports, Targets
 
+#: Weight of a successor that may hide below the noise: min(1, HIDING·sd/N).
+HIDING = 0.25
+#: A sub-cell counts when it exceeds ln(n_sub/DOUBT)·sd/√2: noise alone does so in about DOUBT/2 of all cells.
+DOUBT = 0.1
+#: A cell is known from N ≥ max(LEAST, (ln(n_sub/DOUBT)/√2 + SURPLUS)·sd·√(survivors + 1)) on.
+SURPLUS, LEAST = 0.3, 5.0
+#: Explore when this share of the users would meet an unknown cell; otherwise refine what is known.
+EXPLORE_MASS = 0.3
+#: Cells with fewer effective reports than a level are refined; it grows until every user meets one of them.
+LEVEL_START, LEVEL_GROWTH = 20.0, 1.5
+#: Targets that would collect less than this many times 2·sd are not worth their noise.
+DROP = 0.25
+#: A cell starts again at its newest epoch when that alone has RESTART times the signal-to-noise ratio of all.
+RESTART = 1.5
+#: A target is short when less than SHORT of its predicted reports came back, noise allowed for.
+SHORT = 0.3
+#: Trust after a short epoch, its recovery per epoch, and what a target needs.
+LOSS, RECOVERY, TRUSTED = 0.4, 1.15, 0.5
+#: The start, where it is not public, is asked for once and thoroughly.
+START_FACTOR = 4.0
+
+
+class Sizing(NamedTuple):
+    """How long an epoch is: its most visited target shall collect signal·2·sd reports."""
+
+    explore: float = 8.0
+    refine: float = 10.0
+    fewest: float = 5.0  # reports of the most visited target, whatever the noise
+    first: int = 200  # an epoch may have that many users, or the share `cap` of all so far
+    cap: float = 0.3
+    floor: float = 0.02  # and has at least this share of all so far
+
+
+#: Noise does not grow with the epoch, so short ones cost nothing; at home it grows like √n, and they do.
+CURATOR = Sizing()
+AT_HOME = Sizing(explore=4.0, refine=4.0, fewest=40.0, first=1000, floor=0.05)
+
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """All that was learned from releases so far; a function of them, so free of privacy cost."""
+    """All that was learned from releases so far: a function of them, hence free of privacy cost."""
 
-    sums: Floats  # (C, 2S) noisy reports per sub-cell
-    variances: Floats  # (C,) of the noise on one sub-cell; infinite: never asked
-    trust: Floats  # (C,) in predictions about a cell
-    expected: Floats  # (C,) reports that were predicted in the epochs summed
+    sums: Floats  # (C, 2S): weighted noisy reports per sub-cell
+    variances: Floats  # (C,): of the noise on one sub-cell; infinite where nothing was ever asked
+    trust: Floats  # (C,): in predictions about a cell
     refine: bool = False  # the last exploring epoch came back nearly empty
 
     @classmethod
     def nothing(cls, alphabet: Alphabet) -> Knowledge:
         C = alphabet.num_rows
-        return cls(np.zeros(alphabet.admitted.shape), np.full(C, np.inf), np.ones(C), np.zeros(C))
+        return cls(np.zeros(alphabet.admitted.shape), np.full(C, np.inf), np.ones(C))
 
 
-@dataclass(frozen=True, eq=False)
-class Estimate:
+class Estimate(NamedTuple):
     """A model of the known cells."""
 
     rows: Floats  # (C, S)
@@ -40,37 +76,42 @@ class Estimate:
     known: Mask  # (C,)
 
 
+class Focus(NamedTuple):
+    """What the next epoch asks for."""
+
+    wanted: Mask  # (C,)
+    rates: Floats  # (C,): predicted reports per user
+    users: int
+    exploring: bool
+
+
 @dataclass(frozen=True, eq=False)
 class SpotlightPlan(Plan):
     """A plan, what is known, and what the next epoch is expected to bring."""
 
     knowledge: Knowledge | None = None
-    rates: Floats | None = None  # (C,) predicted reports per user
-    unknown: Mask | None = None  # (C,) unknown cells among the targets
-    exploring: bool = False
+    focus: Focus | None = None
+    known: Mask | None = None  # (C,)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Spotlight:
+    """Optimistic value iteration on targeted reports.
+
+    Q_h = min{H−h, r̃ + P̃V + c·(√(2(Var_P̃ V + r̃(1−r̃))·ι/N) + span(V)·ι/(3N)) + min(1, ¼·sd/N)·(max V − P̃V)},
+    min{H−h, 1 + max V} where (s,a) is unknown;  ι = ln(S·A·H·log₂K/0.1).
+
+    Epochs repeat: plan; announce targets; users play and report their first visit to a target; release. Unknown
+    cells are targeted while the plan meets them, otherwise the least known ones on its way. Everything here is a
+    function of releases and declared facts.
+
+    Source: ours, docs/spotlight.md.  Cost: O(H·S²·A + S·cells) per epoch.
+    """
+
     num_episodes: int
-    initial: Floats | None = None
+    initial: Floats | None = None  # None: not public, learned like a step before the first
     confidence_scale: float = 0.1
-    hiding: float = 0.25
-    doubt: float = 0.2
-    surplus: float = 0.7
-    explore_mass: float = 0.3
-    level_start: float = 20.0
-    level_growth: float = 1.5
-    signal: float = 8.0
-    refine_signal: float = 10.0
-    cap: float = 0.3
-    floor: float = 0.02
-    first: int = 200
-    drop: float = 0.25
-    restart: float = 1.2
-    fewest: float = 5.0  # reports of the most visited target that an epoch is sized for, at least
-    missing: float = 0.0
-    slack: float = 1.0
+    sizing: Sizing = CURATOR
     tie_seed: int = 0
 
     @classmethod
@@ -84,212 +125,165 @@ class Spotlight:
     ) -> Spotlight:
         """The defaults for a trusted curator, or for messages randomised at home (longer epochs)."""
         scale = 0.1 if confidence_scale is None else confidence_scale
-        if local:
-            return cls(
-                num_episodes,
-                structure.initial,
-                scale,
-                signal=4.0,
-                refine_signal=4.0,
-                first=1000,
-                floor=0.05,
-                fewest=40.0,
-                tie_seed=tie_seed,
-            )
-        return cls(num_episodes, structure.initial, scale, tie_seed=tie_seed)
+        return cls(num_episodes, structure.initial, scale, AT_HOME if local else CURATOR, tie_seed)
 
     def plan(self, release: PrivateReports, previous: Plan | None) -> SpotlightPlan:
         alphabet = release.alphabet
-        H, S, A = shape = release.shape
-        C = alphabet.num_cells
-        knowledge = self._learned(release, previous)
-        estimate = self.estimate(knowledge, alphabet)
-        iota = math.log(S * A * H * max(math.log2(max(self.num_episodes, 2)), 1.0) / 0.1)
-        sd = np.sqrt(knowledge.variances[:C])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            missing = np.maximum(0.0, 1.0 - (estimate.counts + self.slack * sd) / knowledge.expected[:C])
-            hidden = np.where(
-                estimate.known, np.minimum(1.0, self.hiding * sd / estimate.counts + self.missing * missing), 0.0
-            )
-        possible = np.empty((0, 0), dtype=np.bool_)
-        if alphabet.restricted:
-            possible = alphabet.admitted[:C].reshape(C, S, 2).any(axis=2)
-        quality, value = np.empty(shape), np.empty((H + 1, S))
-        actions = np.empty((H, S), dtype=np.int64)
-        kernel.optimistic_values(
-            estimate.rows,
-            estimate.means,
-            estimate.counts,
-            estimate.known,
-            hidden,
-            possible,
-            self.confidence_scale,
-            iota,
-            tie_order(shape, self.tie_seed),
-            quality,
-            value,
-            actions,
-        )
-        policy = np.zeros(shape)
+        knowledge = learned(release, previous if isinstance(previous, SpotlightPlan) else None)
+        cells = estimated(knowledge, alphabet, 0, alphabet.num_cells)
+        quality, value, actions = self._values(knowledge, cells, alphabet)
+        policy = np.zeros(quality.shape)
         np.put_along_axis(policy, actions[..., None], 1.0, axis=2)
-        initial = self.initial if self.initial is not None else self.start(knowledge, alphabet)
-        if initial is None:
-            wanted = np.zeros(C + 1, dtype=np.bool_)
-            wanted[C] = True
-            users = self._length(release, np.ones(1), S, 4.0 * self.signal, release.num_episodes)
-            return SpotlightPlan(
-                policy,
-                value,
-                quality,
-                release.num_episodes,
-                users,
-                Targets(wanted),
-                knowledge,
-                wanted.astype(np.float64),
-                wanted,
-                False,
-            )
-        wanted, rates, users, exploring = self.targets(release, knowledge, estimate, actions, initial)
+        initial, known = self.initial, cells.known
         if alphabet.has_start:
-            wanted, rates = np.append(wanted, False), np.append(rates, 0.0)
+            start = estimated(knowledge, alphabet, alphabet.num_cells, alphabet.num_rows)
+            initial, known = start.rows[0] if start.known[0] else None, np.append(cells.known, start.known)
+        focus = self._start(release) if initial is None else self._focus(release, knowledge, cells, actions, initial)
         return SpotlightPlan(
             policy,
             value,
             quality,
             release.num_episodes,
-            users,
-            Targets(wanted),
-            knowledge,
-            rates,
-            wanted & ~np.append(estimate.known, True)[: wanted.size],
-            exploring,
+            users=focus.users,
+            announcement=Targets(focus.wanted),
+            actions=actions,
+            knowledge=knowledge,
+            focus=focus,
+            known=known,
         )
 
-    def start(self, knowledge: Knowledge, alphabet: Alphabet) -> Floats | None:
-        """The distribution of first states as reported, or None while it is unknown."""
+    def _values(self, knowledge: Knowledge, cells: Estimate, alphabet: Alphabet) -> tuple[Floats, Floats, Ints]:
+        shape = H, S, A = alphabet.horizon, alphabet.num_states, alphabet.num_actions
         C = alphabet.num_cells
-        rows, means, counts = np.empty((1, alphabet.num_states)), np.empty(1), np.empty(1)
-        known = np.empty(1, dtype=np.bool_)
-        kernel.estimate(
-            knowledge.sums[C:],
-            knowledge.variances[C:],
-            alphabet.admitted[C:],
-            alphabet.sizes[C:],
-            self.doubt,
-            self.surplus,
-            5.0,
-            rows,
-            means,
-            counts,
-            known,
+        iota = math.log(S * A * H * max(math.log2(self.num_episodes), 1.0) / 0.1)
+        hidden = np.zeros(C)
+        sd = np.sqrt(knowledge.variances[:C][cells.known])
+        hidden[cells.known] = np.minimum(1.0, HIDING * sd / cells.counts[cells.known])
+        possible: Mask = np.empty((0, 0), dtype=np.bool_)
+        if alphabet.restricted:
+            possible = np.asarray(alphabet.admitted[:C].reshape(C, S, 2).any(axis=2))
+        # one order of actions per state, the same at all steps: pooled reports then gather on one action at a time
+        order = np.ascontiguousarray(np.broadcast_to(tie_order((1, S, A), self.tie_seed), shape))
+        quality, value, actions = np.empty(shape), np.empty((H + 1, S)), np.empty((H, S), dtype=np.int64)
+        kernel.optimistic_values(
+            *cells, hidden, possible, self.confidence_scale, iota, order, quality, value, actions
         )
-        return rows[0] if known[0] else None
+        return quality, value, actions
 
-    def estimate(self, knowledge: Knowledge, alphabet: Alphabet) -> Estimate:
-        C, S = alphabet.num_cells, alphabet.num_states
-        rows, means, counts = np.empty((C, S)), np.empty(C), np.empty(C)
-        known = np.empty(C, dtype=np.bool_)
-        kernel.estimate(
-            knowledge.sums[:C],
-            knowledge.variances[:C],
-            alphabet.admitted[:C],
-            alphabet.sizes[:C],
-            self.doubt,
-            self.surplus,
-            5.0,
-            rows,
-            means,
-            counts,
-            known,
-        )
-        return Estimate(rows, means, counts, known)
+    def _start(self, release: PrivateReports) -> Focus:
+        """Ask everybody where she started, and nothing else."""
+        wanted = np.zeros(release.alphabet.num_rows, dtype=np.bool_)
+        wanted[-1] = True
+        signal = START_FACTOR * self.sizing.explore
+        users = epoch_length(release, 1.0, release.alphabet.num_states, signal, self.sizing)
+        return Focus(wanted, wanted.astype(np.float64), users, False)
 
-    def _learned(self, release: PrivateReports, previous: Plan | None) -> Knowledge:
-        if previous is None or release.targets is None:
-            return Knowledge.nothing(release.alphabet)
-        assert isinstance(previous, SpotlightPlan)
-        assert previous.knowledge is not None
-        assert previous.rates is not None
-        old = previous.knowledge
-        rows = release.targets.rows
-        sums, variances, trust = old.sums.copy(), old.variances.copy(), old.trust.copy()
-        new = release.histogram
-        totals = new.sum(axis=1)
-        sd = math.sqrt(release.variance)
-        first = np.isinf(variances[rows])
-        old_totals = sums[rows].sum(axis=1)
-        old_var = np.where(first, 0.0, variances[rows])
-        fresh = first | (totals * np.sqrt(old_var + release.variance) > self.restart * (old_totals + totals) * sd)
-        sums[rows] = np.where(fresh[:, None], new, sums[rows] + new)
-        variances[rows] = np.where(fresh, release.variance, old_var + release.variance)
-        predicted = previous.rates[rows] * release.users
-        expected = old.expected.copy()
-        expected[rows] = np.where(fresh, predicted, expected[rows] + predicted)
-        sizes = release.alphabet.sizes[rows]
-        short = totals < 0.3 * predicted - 0.5 * sd * np.sqrt(sizes)
-        trust = np.minimum(1.0, trust * 1.15)
-        trust[rows] = np.where(short, old.trust[rows] * 0.4, 1.0)
-        refine = False
-        if previous.exploring and previous.unknown is not None:
-            unknown = previous.unknown[rows]
-            refine = bool(totals[unknown].sum() < 0.3 * predicted[unknown].sum())
-        return Knowledge(sums, variances, trust, expected, refine)
-
-    def targets(
-        self,
-        release: PrivateReports,
-        knowledge: Knowledge,
-        estimate: Estimate,
-        actions: Ints,
-        initial: Floats,
-    ) -> tuple[Mask, Floats, int, bool]:
-        alphabet, m = release.alphabet, release.reports
+    def _focus(
+        self, release: PrivateReports, knowledge: Knowledge, cells: Estimate, actions: Ints, initial: Floats
+    ) -> Focus:
+        """Targets and length of the next epoch, from a forward pass of the plan in the estimated model."""
+        alphabet, sizing = release.alphabet, self.sizing
         C, A = alphabet.num_cells, alphabet.num_actions
-        trusted = knowledge.trust[:C] >= 0.5
-        rates = np.empty(C)
-        nobody = np.zeros(C, dtype=np.bool_)
 
-        def predict(wanted: Mask, reports: int) -> Floats:
-            out = np.empty(C)
-            kernel.predicted_reports(estimate.rows, estimate.known, actions, A, initial, wanted, reports, out)
-            return out
+        def predicted(wanted: Mask, reports: int) -> Floats:
+            rates = np.empty(C)
+            kernel.predicted_reports(cells.rows, cells.known, actions, A, initial, wanted, reports, rates)
+            return rates
 
-        visits = predict(nobody, 0)
-        unknown = ~estimate.known & trusted
-        reachable = visits > 0
-        exploring = bool(visits[unknown].sum() >= self.explore_mass) and not knowledge.refine
-        if exploring:
-            wanted = unknown & reachable
-        else:
-            variances = np.where(np.isinf(knowledge.variances[:C]), 0.0, knowledge.variances[:C])
-            N = estimate.counts
-            with np.errstate(divide="ignore", invalid="ignore"):
-                effective = np.where(N > 0, N * N / (N + variances), 0.0)
-            level = self.level_start
-            candidates = estimate.known & trusted & reachable
-            wanted = candidates & (effective < level)
-            while visits[wanted].sum() < 1.0 and (wanted != candidates).any():
-                level *= self.level_growth
-                wanted = candidates & (effective < level)
-            wanted = wanted | (unknown & reachable)
+        visits = predicted(np.zeros(C, dtype=np.bool_), 0)
+        reachable = visits > 0.0
+        trusted = knowledge.trust[:C] >= TRUSTED
+        unknown = ~cells.known & trusted & reachable
+        exploring = not knowledge.refine and bool(visits[unknown].sum() >= EXPLORE_MASS)
+        wanted = unknown
+        if not exploring:
+            wanted = unknown | least_known(knowledge, cells, visits, cells.known & trusted & reachable)
         if not wanted.any():
             wanted = reachable
-        rates = predict(wanted, m)
-        k = release.num_episodes
-        signal = self.signal if exploring else self.refine_signal
+        rates = predicted(wanted, release.reports)
         items = int(alphabet.sizes[:C][wanted].sum())
-        users = self._length(release, rates, items, signal, k)
-        sd = math.sqrt(release.noise.variance(users, items))
-        keep = wanted & (rates * users >= self.drop * 2.0 * sd)
-        if keep.any() and not (keep == wanted).all():
-            wanted = keep
-            rates = predict(wanted, m)
-        return wanted, rates, users, exploring
+        signal = sizing.explore if exploring else sizing.refine
+        users = epoch_length(release, float(rates.max()), items, signal, sizing)
+        worthwhile = wanted & (rates * users >= 2.0 * DROP * math.sqrt(release.noise.variance(users, items)))
+        if worthwhile.any() and not (worthwhile == wanted).all():
+            wanted = worthwhile
+            rates = predicted(wanted, release.reports)
+        if alphabet.has_start:
+            wanted, rates = np.append(wanted, False), np.append(rates, 0.0)
+        return Focus(wanted, rates, users, exploring)
 
-    def _length(self, release: PrivateReports, rates: Floats, items: int, signal: float, k: int) -> int:
-        rate = max(float(rates.max()), 1e-9)
-        n = 1.0
-        for _ in range(40):  # n·rate = 2·signal·sd(n); the noise of one message per user grows like √n
-            n = 2.0 * signal * math.sqrt(release.noise.variance(max(1, math.ceil(n)), items)) / rate
-        n = min(max(n, self.fewest / rate), max(self.first, self.cap * k))
-        return max(1, math.ceil(max(n, self.floor * k)))
+
+def learned(release: PrivateReports, previous: SpotlightPlan | None) -> Knowledge:
+    """What is known after a release: add the epoch to its cells, weighted, and compare it with what was predicted.
+
+    An epoch with n predicted reports on a cell and noise variance σ² has weight n/(n + σ²): nearly 1 where it mostly
+    brings signal, proportional to n where it mostly brings noise. n is public, so weights do not bias the sums.
+    """
+    if previous is None or release.targets is None:
+        return Knowledge.nothing(release.alphabet)
+    old, focus = previous.knowledge, previous.focus
+    if old is None or focus is None or previous.known is None:
+        raise ValueError("the previous plan carries no knowledge; it was not made by Spotlight")
+    rows, new = release.targets.rows, release.histogram
+    noise = release.variance
+    totals = new.sum(axis=1)
+    predicted = focus.rates[rows] * release.users
+    asked = np.isfinite(old.variances[rows])
+    past = np.where(asked, old.variances[rows], 0.0)
+    weights = np.where(asked & (noise > 0.0), predicted / np.maximum(predicted + noise, 1e-300), 1.0)
+    both = old.sums[rows].sum(axis=1) + weights * totals
+    restart = ~asked | (totals * np.sqrt(past + weights**2 * noise) > RESTART * both * math.sqrt(noise))
+    sums, variances = old.sums.copy(), old.variances.copy()
+    sums[rows] = np.where(restart[:, None], 0.0, sums[rows]) + weights[:, None] * new
+    variances[rows] = np.where(restart, 0.0, past) + weights**2 * noise
+    short = totals < SHORT * predicted - 0.5 * np.sqrt(noise * release.alphabet.sizes[rows])
+    trust = np.minimum(1.0, RECOVERY * old.trust)
+    trust[rows] = np.where(short, LOSS * old.trust[rows], 1.0)
+    unknown = ~previous.known[rows]
+    empty = focus.exploring and bool(totals[unknown].sum() < SHORT * predicted[unknown].sum())
+    return Knowledge(sums, variances, trust, empty)
+
+
+def estimated(knowledge: Knowledge, alphabet: Alphabet, first: int, last: int) -> Estimate:
+    """The model of cells first..last−1: sub-cells that may be noise are zeroed, shares of the others are P̃ and r̃."""
+    size = last - first
+    rows, means, counts = np.empty((size, alphabet.num_states)), np.empty(size), np.empty(size)
+    known = np.empty(size, dtype=np.bool_)
+    kernel.estimate(
+        knowledge.sums[first:last],
+        knowledge.variances[first:last],
+        alphabet.admitted[first:last],
+        alphabet.sizes[first:last],
+        DOUBT,
+        SURPLUS,
+        LEAST,
+        rows,
+        means,
+        counts,
+        known,
+    )
+    return Estimate(rows, means, counts, known)
+
+
+def least_known(knowledge: Knowledge, cells: Estimate, visits: Floats, candidates: Mask) -> Mask:
+    """The candidates with fewest effective reports N²/(N + sd²), as many as users meet once on average."""
+    C = cells.counts.size
+    N = cells.counts[candidates]
+    effective = np.full(C, np.inf)
+    effective[candidates] = N * N / (N + knowledge.variances[:C][candidates])
+    level = LEVEL_START
+    chosen = effective < level
+    while visits[chosen].sum() < 1.0 and (chosen != candidates).any():
+        level *= LEVEL_GROWTH
+        chosen = effective < level
+    return chosen
+
+
+def epoch_length(release: PrivateReports, rate: float, items: int, signal: float, sizing: Sizing) -> int:
+    """Users until the most visited target, with `rate` reports per user, has collected signal·2·sd(n) reports."""
+    k, rate = release.num_episodes, max(rate, 1e-9)
+    n = 1.0
+    for _ in range(40):  # fixed point: sd is constant, or grows like √n, and then the error is halved in every round
+        n = 2.0 * signal * math.sqrt(release.noise.variance(max(1, math.ceil(n)), items)) / rate
+    n = min(max(n, sizing.fewest / rate), max(sizing.first, sizing.cap * k))
+    return max(1, math.ceil(max(n, sizing.floor * k)))

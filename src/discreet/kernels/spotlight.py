@@ -71,9 +71,9 @@ def estimate(
     variances: Floats,  # (C,) of the noise on one sub-cell; 0 epochs: inf
     admitted: Mask,  # (C, 2S)
     sizes: Ints,  # (C,)
-    doubt: float,  # .2: a sub-cell is kept when its noise would exceed it with about this probability per cell
-    surplus: float,  # .7
-    least: float,  # 5
+    doubt: float,  # noise alone would keep some sub-cell of a cell with about half this probability
+    surplus: float,
+    least: float,
     rows: Floats,  # (C, S) out
     means: Floats,  # (C,) out
     counts: Floats,  # (C,) out
@@ -125,7 +125,7 @@ def optimistic_values(
 ) -> None:
     """Q = clip(r̃ + P̃V + c·(√(2·(Var_P̃(V) + r̃(1−r̃))·ι/N) + span(V)·ι/(3N)) + hidden·(max V − P̃V), 0, H−h)
 
-    An unknown cell has Q = H−h. Maximum and span of V run over the successors that can occur.
+    An unknown cell has Q = min(H−h, 1 + max V). Maximum and span of V run over the successors that can occur.
     """
     H, S, A = quality.shape
     G = rows.shape[0] // (S * A)
@@ -144,14 +144,14 @@ def optimistic_values(
                 a = order[h, s, j]
                 c = (g * S + s) * A + a
                 top = float(H - h)
-                q = top
+                low, high = smallest, largest
+                if restricted:
+                    low, high = np.inf, -np.inf
+                    for y in range(S):
+                        if possible[c, y]:
+                            low, high = min(low, V[y]), max(high, V[y])
+                q = 1.0 + high
                 if known[c]:
-                    low, high = smallest, largest
-                    if restricted:
-                        low, high = np.inf, -np.inf
-                        for y in range(S):
-                            if possible[c, y]:
-                                low, high = min(low, V[y]), max(high, V[y])
                     mean = 0.0
                     for y in range(S):
                         mean += rows[c, y] * V[y]
@@ -161,7 +161,7 @@ def optimistic_values(
                     variance += means[c] * (1.0 - means[c])
                     bonus = np.sqrt(2.0 * variance * iota / counts[c]) + (high - low) * iota / (3.0 * counts[c])
                     q = means[c] + mean + confidence * bonus + hidden[c] * max(high - mean, 0.0)
-                    q = min(q, top)
+                q = min(q, top)
                 quality[h, s, a] = q
                 if q > best_quality:
                     best, best_quality = a, q
