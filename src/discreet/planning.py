@@ -38,17 +38,11 @@ class Plan:
     num_episodes: int = 0  # users in the release it was planned from
     users: int | None = None  # how many should play it; None leaves it to the schedule
     announcement: Announcement | None = None  # what the server tells the next users in public
+    actions: Ints | None = None  # (H, S), where the policy is deterministic
 
     def __post_init__(self) -> None:
         for name in ("policy", "value", "quality"):
             object.__setattr__(self, name, frozen(getattr(self, name)))
-
-    @property
-    def actions(self) -> Ints | None:
-        """(H, S) when the policy is deterministic, else None."""
-        if not ((self.policy == 0.0) | (self.policy == 1.0)).all():
-            return None
-        return np.asarray(self.policy.argmax(axis=2), dtype=np.int64)
 
 
 class Estimate(Protocol):
@@ -128,8 +122,10 @@ def greedy_plan(
     """
     quality, value, actions = _backward(model, horizon, bonus, reward_range, None, ceiling, tie_seed)
     policy = np.zeros(quality.shape)
-    np.put_along_axis(policy, actions[..., None], 1.0, axis=2)
-    return Plan(policy, value, quality, num_episodes)
+    policy.reshape(actions.size, -1)[np.arange(actions.size), actions.reshape(-1)] = 1.0
+    for array in (policy, value, quality, actions):
+        array.setflags(write=False)
+    return Plan(policy, value, quality, num_episodes, actions=actions)
 
 
 def policy_values(

@@ -6,12 +6,13 @@ Everything here is post-processing of a privatizer's output: free of privacy cos
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from discreet.kernels.models import normalise
-from discreet.kernels.projection import project_counts
+from discreet.kernels.projection import project_rows
 from discreet.mdp import Floats, frozen
 from discreet.structure import NOTHING_DECLARED, PublicStructure
 
@@ -61,7 +62,7 @@ class PrivateCounts:
         """(H, S, A), whether or not the counts are pooled."""
         return self.horizon, int(self.visits.shape[1]), int(self.visits.shape[2])
 
-    @property
+    @cached_property
     def width(self) -> Floats:
         """e(g,s,a): the larger of the widths of a cell's count and of its successors' counts."""
         transitions = np.asarray(self.widths.transitions)
@@ -80,9 +81,10 @@ class PrivateCounts:
         """
         S = self.transitions.shape[-1]
         slack = self.width.reshape(-1)
-        support = None if structure.successors is None else structure.successors.reshape(-1, S)
-        rows, _ = project_counts(self.transitions.reshape(-1, S), self.visits.reshape(-1), slack, support)
-        mask = np.empty((0, 0), dtype=np.bool_) if support is None else support
+        known = structure.successors
+        mask = np.empty((0, 0), dtype=np.bool_) if known is None else np.ascontiguousarray(known.reshape(-1, S))
+        rows = np.empty((slack.size, S))
+        project_rows(self.transitions.reshape(-1, S), self.visits.reshape(-1), slack, mask, rows)
         shifts = 2.0 * slack if shift else np.zeros(len(rows))
         totals, means = np.empty(len(rows)), np.empty(len(rows))
         normalise(rows, mask, shifts, self.reward_sums.reshape(-1), totals, means)

@@ -35,7 +35,7 @@ def _threshold(c: Floats, total: float, largest: float, whole: float) -> float:
 
 
 @compiled
-def _project(counts: Floats, totals: Floats, slacks: Floats, support: Mask, out: Floats) -> int:
+def project_rows(counts: Floats, totals: Floats, slacks: Floats, support: Mask, out: Floats) -> int:
     """`support` (n, S) lists the entries that exist, or is (0, 0) when all do; the others become 0."""
     infeasible = 0
     n, columns = counts.shape
@@ -108,5 +108,5 @@ def project_counts(
         raise ValueError(f"Expected a support of shape {counts.shape} with a successor in every row.")
     out = np.empty_like(counts)
     mask = np.empty((0, 0), dtype=np.bool_) if support is None else np.ascontiguousarray(support)
-    infeasible = _project(counts, sums, np.ascontiguousarray(np.broadcast_to(slacks, sums.shape)), mask, out)
+    infeasible = project_rows(counts, sums, np.ascontiguousarray(np.broadcast_to(slacks, sums.shape)), mask, out)
     return out, int(infeasible)
