@@ -140,12 +140,9 @@ class QiaoWang:
         iota = math.log(30 * H * S * A * self.num_episodes * H / self.beta)
         model = release.model(shift=True, structure=self.structure)
         E = 4.0 * np.maximum(release.width, np.asarray(release.widths.rewards))
-        following = np.maximum(successor_counts(model.visits), 1e-9)
         fixed, per_std = np.empty_like(model.visits), np.empty_like(model.visits)
         bernstein = self.kind == "bernstein"
-        qiao_wang(
-            model.transitions, model.visits, following, E, iota, H, bernstein, self.confidence_scale, fixed, per_std
-        )
+        qiao_wang(model.transitions, model.visits, E, iota, H, bernstein, self.confidence_scale, fixed, per_std)
         return model, Bonus(fixed, per_std)
 
 

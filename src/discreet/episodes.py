@@ -58,7 +58,9 @@ class Simulator(Protocol):
 
 
 class RewardSampler(Protocol):
-    def sample(self, means: Floats, rng: np.random.Generator) -> Floats: ...
+    def check_means(self, means: Floats) -> Floats: ...
+    def range(self, means: Floats) -> tuple[float, float] | None: ...
+    def draw(self, m: Floats, rng: np.random.Generator) -> Floats: ...
 
 
 class MDPSimulator:
@@ -78,7 +80,12 @@ class MDPSimulator:
         sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
         dynamics, rewards = sequence.spawn(2)
         self.mdp, self.law = mdp, law
-        self.reward_range, self.clipped = reward_range, 0  # rewards beyond the declared range: simulation only
+        possible = law.range(law.check_means(mdp.rewards))
+        inside = reward_range is None or (
+            possible is not None and reward_range[0] <= possible[0] and possible[1] <= reward_range[1]
+        )
+        self.declared = None if inside else reward_range
+        self.clipped = 0  # rewards beyond the declared range: known to the simulation only
         self.dynamics = np.random.default_rng(dynamics)
         self.reward_noise = np.random.default_rng(rewards)
         self.cumulative = kernel.cumulative_rows(mdp.transitions)
@@ -118,9 +125,9 @@ class MDPSimulator:
             actions,
             means,
         )
-        rewards = self.law.sample(means, self.reward_noise)
-        if self.reward_range is not None:
-            low, high = self.reward_range
+        rewards = self.law.draw(means, self.reward_noise)
+        if self.declared is not None:
+            low, high = self.declared
             self.clipped += int(np.count_nonzero((rewards < low) | (rewards > high)))
         return _trusted(states, actions, rewards)
 

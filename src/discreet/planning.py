@@ -121,8 +121,7 @@ def greedy_plan(
     Cost: O(H·S²·A).
     """
     quality, value, actions = _backward(model, horizon, bonus, reward_range, None, ceiling, tie_seed)
-    policy = np.zeros(quality.shape)
-    policy.reshape(actions.size, -1)[np.arange(actions.size), actions.reshape(-1)] = 1.0
+    policy = (actions[..., None] == np.arange(quality.shape[2])).astype(np.float64)
     for array in (policy, value, quality, actions):
         array.setflags(write=False)
     return Plan(policy, value, quality, num_episodes, actions=actions)

@@ -65,10 +65,10 @@ class PrivateCounts:
     @cached_property
     def width(self) -> Floats:
         """e(g,s,a): the larger of the widths of a cell's count and of its successors' counts."""
-        transitions = np.asarray(self.widths.transitions)
-        largest = transitions.max(axis=-1) if transitions.ndim else transitions
-        e = np.maximum(np.asarray(self.widths.visits), largest)
-        return np.ascontiguousarray(np.broadcast_to(e, self.visits.shape))
+        visits, transitions = self.widths.visits, self.widths.transitions
+        if isinstance(transitions, np.ndarray):
+            transitions = transitions.max(axis=-1)
+        return np.full(self.visits.shape, np.maximum(visits, transitions))
 
     def model(self, shift: bool = False, structure: PublicStructure = NOTHING_DECLARED) -> Model:
         """Project the noisy counts onto valid ones and divide.

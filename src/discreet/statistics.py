@@ -92,10 +92,9 @@ class CountSpec:
     def on_grid(self, rewards: Floats) -> tuple[Ints, int]:
         """Rewards as whole grid units, and how many were clipped (a number that is itself not private)."""
         low, high = self.reward_range or (-UNBOUNDED_REWARD, UNBOUNDED_REWARD)
-        clipped = np.clip(rewards, low, high)
-        scaled = clipped if self.reward_range is None else (clipped - low) / (high - low)
-        units = np.rint(scaled / self.grid).astype(np.int64)
-        return units, int(np.count_nonzero(clipped != rewards))
+        origin, span = (0.0, 1.0) if self.reward_range is None else (low, high - low)
+        units = np.empty(rewards.shape, dtype=np.int64)
+        return units, int(kernel.grid_units(rewards, low, high, origin, span, self.grid, units))
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,12 +123,10 @@ class Counts:
         """Add episodes to these tables in place; how many rewards were clipped. Checks come before any change."""
         if episodes.horizon > spec.horizon:
             raise ValueError(f"episodes have {episodes.horizon} steps; the declared horizon is {spec.horizon}")
-        for name, values, limit in (
-            ("state", episodes.states, spec.num_states),
-            ("action", episodes.actions, spec.num_actions),
-        ):
-            if values.size and not (values.min() >= 0 and values.max() < limit):
-                raise ValueError(f"a {name} lies outside 0..{limit - 1}")
+        if not kernel.within(episodes.states, spec.num_states):
+            raise ValueError(f"a state lies outside 0..{spec.num_states - 1}")
+        if not kernel.within(episodes.actions, spec.num_actions):
+            raise ValueError(f"an action lies outside 0..{spec.num_actions - 1}")
         units, clipped = spec.on_grid(episodes.rewards)
         kernel.count_steps(episodes.states, episodes.actions, units, self.visits, self.transitions, self.reward_sums)
         return clipped

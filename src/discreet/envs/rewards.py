@@ -83,7 +83,10 @@ class RewardLaw:
 
     def sample(self, means: Any, rng: np.random.Generator) -> Floats:
         """One independent reward for each entry of `means`."""
-        m = self.check_means(means)
+        return self.draw(self.check_means(means), rng)
+
+    def draw(self, m: Floats, rng: np.random.Generator) -> Floats:
+        """`sample` for means that have been checked."""
         if self.kind == "deterministic":
             return m.copy()
         if self.kind == "bernoulli":

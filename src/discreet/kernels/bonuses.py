@@ -12,7 +12,6 @@ from discreet.mdp import Floats
 def qiao_wang(
     transitions: Floats,  # (G, S, A, S)
     visits: Floats,  # (G, S, A)
-    following: Floats,  # (G, S): visits to every successor
     errors: Floats,  # (G, S, A): E
     iota: float,
     horizon: int,
@@ -28,7 +27,7 @@ def qiao_wang(
     cap = np.empty(S)
     for g in range(G):
         for y in range(S):
-            m = following[g, y]
+            m = max(visits[min(g + 1, G - 1), y].sum(), 1e-9)  # of the next stage
             first = 1e6 * H**3 * S * A * iota**2 / m
             rest = 1e6 * H**4 * S**4 * A**2 * iota**4 * (worst**2 + H**2) / m**2
             cap[y] = min(first + rest, H**2)

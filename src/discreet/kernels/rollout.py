@@ -70,6 +70,28 @@ def rollout(
 
 
 @compiled
+def within(values: Ints, limit: int) -> bool:
+    """Whether all lie in 0..limit−1."""
+    inside = True
+    for value in values.flat:
+        inside &= 0 <= value < limit
+    return inside
+
+
+@compiled
+def grid_units(rewards: Floats, low: float, high: float, origin: float, span: float, grid: float, units: Ints) -> int:
+    """units ← (clip(r, low, high) − origin)/(span·grid), rounded; how many rewards were clipped."""
+    clipped = 0
+    n, H = rewards.shape
+    for i in range(n):
+        for h in range(H):
+            value = min(max(rewards[i, h], low), high)
+            clipped += value != rewards[i, h]
+            units[i, h] = np.int64(np.rint((value - origin) / span / grid))
+    return clipped
+
+
+@compiled
 def count_steps(
     states: Ints,  # (n, H+1)
     actions: Ints,  # (n, H)
