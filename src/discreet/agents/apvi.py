@@ -1,0 +1,90 @@
+"""Adaptive pessimistic value iteration from one release of counts: APVI and its private form."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from discreet.bonuses import Kind
+from discreet.mdp import Floats
+from discreet.planning import Bonus, Plan, greedy_plan
+from discreet.releases import Model, PrivateCounts
+from discreet.structure import Mask
+
+
+@dataclass(frozen=True)
+class APVI:
+    """Q_h = clip(r + P̃·V_{h+1} − Γ, 0, H−h), V_h = max_a Q_h, with E = 2e, e the width of the counts, ι = ln(HSA/β):
+
+    paper       Γ = √2·√(Var_P̃(V)·ι/(ñ − E)) + 16·S·H·E·ι/ñ,  unknown where ñ ≤ E
+    practical   Γ = c·(√(2·Var_P̃(V)·ι/ñ) + H·ι/(3ñ)),  unknown where ñ ≤ f·E
+    Hoeffding   H² for the variance (a quarter of it in practical mode: a value in [0, H] varies by H/2)
+
+    Q = 0 in unknown cells; in practical mode with known rewards it is the reward. Without noise e = 0 and both are
+    APVI. `rewards` (G, S, A) declares rewards known, in the scaled range. `absorbing`: the last state has been left
+    for good, so its value is 0 whatever the noise says.
+
+    Source: [QW22] Alg. 1, Eq. 3, and [YW21].
+    Differs: 1. e comes from exact tails; 2. ñ − E is at least 1; 3. the projection has a closed form;
+    4. clips at H−h.   Cost: O(H·S²·A).
+    """
+
+    mode: str = "practical"
+    kind: Kind = "bernstein"
+    rewards: Floats | None = None
+    confidence_scale: float | None = None
+    unknown_below: float = 0.2
+    absorbing: bool = False
+    beta: float = 0.1
+    tie_seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("practical", "paper"):
+            raise ValueError(f"mode is {self.mode!r}; it must be 'practical' or 'paper'")
+
+    def estimate(self, release: PrivateCounts) -> tuple[Model, Bonus]:
+        """The projected model and −Γ."""
+        H, S, A = release.shape
+        iota = math.log(H * S * A / self.beta)
+        model = release.model()
+        E, n = 2.0 * release.width, model.visits
+        if self.mode == "paper":
+            c = 1.0 if self.confidence_scale is None else self.confidence_scale
+            unknown = (n <= E) | (n <= 0)
+            rest = np.maximum(n - E, 1.0)
+            per_std = c * math.sqrt(2.0) * np.sqrt(iota / rest)
+            fixed = c * 16.0 * S * H * E * iota / np.maximum(n, 1.0)
+            largest = float(H)
+        else:
+            c = 0.1 if self.confidence_scale is None else self.confidence_scale
+            unknown = (n <= self.unknown_below * E) | (n < 1)
+            safe = np.maximum(n, 1.0)
+            per_std = c * np.sqrt(2.0 * iota / safe)
+            fixed = c * H * iota / (3.0 * safe)
+            largest = H / 2.0
+        if self.kind == "hoeffding":
+            fixed, per_std = fixed + largest * per_std, np.zeros_like(per_std)
+        if self.absorbing:
+            unknown[:, -1] = True
+        rewards = model.rewards if self.rewards is None else self._declared(model.rewards.shape)
+        transitions = np.where(unknown[..., None], 0.0, model.transitions)
+        empty = 0.0 if self.rewards is not None and self.mode == "practical" else -np.inf
+        bonus = Bonus(np.where(unknown, empty, -fixed), np.where(unknown, 0.0, -per_std))
+        return Model(transitions, rewards, n), bonus
+
+    def _declared(self, shape: tuple[int, ...]) -> Floats:
+        assert self.rewards is not None
+        rewards = np.zeros(shape)
+        rewards[:, : self.rewards.shape[1]] = self.rewards
+        return rewards
+
+    def known(self, release: PrivateCounts) -> Mask:
+        """Which cells (G, S, A) the plan knows something about."""
+        model, bonus = self.estimate(release)
+        return np.asarray((bonus.fixed > -release.horizon) & (model.transitions.sum(axis=-1) > 0.0))
+
+    def plan(self, release: PrivateCounts, previous: Plan | None = None) -> Plan:
+        model, bonus = self.estimate(release)
+        return greedy_plan(model, release.horizon, bonus, tie_seed=self.tie_seed, num_episodes=release.num_episodes)

@@ -1,0 +1,367 @@
+"""Contribution bounding and counting: one text of SQL, run by DuckDB or by Spark.
+
+The text uses only what both dialects share. Bits of steps are 2^step as exact doubles, cast: an OR of them, compared
+with the number of rows, shows repeated steps without sorting anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from discreet.data.logs import OPTIONAL, ROLES, Engine, Kind, LogFormat, open_log
+from discreet.episodes import Episodes
+from discreet.mdp import Ints
+from discreet.statistics import Counts, CountSpec
+
+#: Steps per integer of marks: sums of 2^step stay exact in a double.
+MARKS = 52
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """What was wrong with a log and left out. These numbers are not private: they are for whoever holds the data."""
+
+    rows: int = 0
+    unreadable_rows: int = 0  # a state, action, step or reward that cannot be
+    repeated_steps: int = 0  # episodes in which a step occurs twice
+    cut_rows: int = 0  # beyond the bound on episodes, the horizon or the first missing step
+
+    def sentences(self) -> tuple[str, ...]:
+        lines = (
+            (self.unreadable_rows, "rows with a state, action, step or reward outside what was declared, left out"),
+            (self.repeated_steps, "episodes in which a step occurs twice, left out"),
+            (self.cut_rows, "other rows beyond the bound on episodes or after a missing step, left out"),
+        )
+        return tuple(f"{number:,} {text}" for number, text in lines if number)
+
+
+@dataclass(frozen=True, eq=False)
+class StepCounts:
+    """How often (g, s, a, s') occurred and what it paid, in grid units. Raw: for a privatizer and nothing else."""
+
+    transitions: Ints  # (G, S, A, S)
+    reward_sums: Ints  # (G, S, A, S)
+    num_users: int
+    episodes_per_user: int = 1
+    repairs: Repairs = Repairs()
+    first_visits: bool = False  # of an episode only the first visit to every (s, a) was counted
+
+    @classmethod
+    def of(cls, episodes: Episodes, spec: CountSpec) -> StepCounts:
+        """Counts of episodes in memory, one per user."""
+        units, _ = spec.on_grid(episodes.rewards)
+        T, R = _empty(spec), _empty(spec)
+        K, H = len(episodes), episodes.horizon
+        stages = np.broadcast_to(0 if spec.pooled else np.arange(H), (K, H))
+        where = (stages, episodes.states[:, :-1], episodes.actions, episodes.states[:, 1:])
+        np.add.at(T, where, 1)
+        np.add.at(R, where, units)
+        return cls(T, R, K)
+
+    @property
+    def num_episodes(self) -> int:
+        """Most episodes there can be: a public number, unlike how many there are."""
+        return self.num_users * self.episodes_per_user
+
+    def counts(self) -> Counts:
+        """The three tables of the count-based learners."""
+        return Counts(
+            self.transitions.sum(axis=-1), self.transitions, self.reward_sums.sum(axis=-1), self.num_episodes
+        )
+
+    def __repr__(self) -> str:  # a log line must not carry anyone's counts
+        return f"StepCounts({self.num_users} users)"
+
+
+def _empty(spec: CountSpec) -> Ints:
+    return np.zeros(spec.shapes()["transitions"], dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectories:
+    """Rows in the order (person, episode, step). Raw."""
+
+    starts: Ints  # first row of every episode
+    person: Ints  # (n,) 0..
+    step: Ints
+    state: Ints
+    action: Ints
+    next_state: Ints
+    units: Ints
+    num_users: int
+    repairs: Repairs = Repairs()
+
+    def __repr__(self) -> str:
+        return f"Trajectories({self.num_users} users)"
+
+
+class LoggedData:
+    """A log that has been opened and whose users have been looked at; what comes out of it is raw.
+
+    `num_users` is public (also under replace: a replaced user still exists); `repairs` are not.
+    """
+
+    def __init__(self, source: Any, log: LogFormat, table: str | None = None) -> None:
+        self._engine, self.log = open_log(source, table), log
+        prepare(self._engine, log)
+        self.num_users, self.repairs = _who(self._engine, log)
+
+    def counts(self) -> StepCounts:
+        """Count within the rules."""
+        log, repairs = self.log, self.repairs
+        rows = self._engine.fetch(counting_query(log))
+        T, R = _empty(log.spec), _empty(log.spec)
+        code, number, paid = (np.asarray(rows.column(i), dtype=np.int64) for i in range(3))
+        if not number.size:
+            raise ValueError(
+                f"no row of the log can be counted ({repairs.rows:,} rows, {repairs.unreadable_rows:,} unreadable); "
+                "check the declared states, actions and horizon"
+            )
+        T.reshape(-1)[code] = number
+        R.reshape(-1)[code] = paid
+        left_out = repairs.rows - repairs.unreadable_rows - int(number.sum())
+        if not log.enforce:
+            repairs = replace(repairs, unreadable_rows=left_out)
+        elif not log.first_visits:
+            repairs = replace(repairs, cut_rows=left_out)
+        return StepCounts(T, R, self.num_users, log.episodes_per_user, repairs, log.first_visits)
+
+    def trajectories(self) -> Trajectories:
+        """The rows that count, in memory and in order."""
+        columns = ("step", "state", "action", "next_state", "units")
+        rows = self._engine.fetch(
+            f"SELECT person, episode, {', '.join(columns)} FROM ({_kept_rows(self.log)}) AS kept "
+            "ORDER BY person, episode, step"
+        )
+        if not rows.num_rows:
+            raise ValueError("no row of the log can be counted; check the declared states, actions and horizon")
+        person, episode = (_changes(rows.column(name)) for name in ("person", "episode"))
+        person[0] = True
+        repairs = self.repairs
+        if self.log.enforce:
+            repairs = replace(repairs, cut_rows=repairs.rows - repairs.unreadable_rows - rows.num_rows)
+        return Trajectories(
+            np.flatnonzero(person | episode),
+            np.cumsum(person) - 1,
+            *(np.asarray(rows.column(name), dtype=np.int64) for name in columns),
+            num_users=self.num_users,
+            repairs=repairs,
+        )
+
+
+def count(source: Any, log: LogFormat, table: str | None = None) -> StepCounts:
+    """Count a log within its rules."""
+    return LoggedData(source, log, table).counts()
+
+
+def _changes(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Where a sorted column differs from the row before."""
+    values = column.combine_chunks()
+    differs = np.zeros(len(values), dtype=np.bool_)
+    differs[1:] = np.asarray(pc.not_equal(values[1:], values[:-1]))
+    return differs
+
+
+# The text -----------------------------------------------------------------------------------------------------------
+
+
+def prepare(engine: Engine, log: LogFormat) -> None:
+    """Define `readings` (all rows) and, to enforce the rules, `episodes_read` (all episodes) and `bounded` (those
+    that count)."""
+    kinds = engine.kinds()
+    missing = [role for role in ROLES if role not in OPTIONAL and log.column(role) not in kinds]
+    missing += [role for role in OPTIONAL if role in log.columns and log.column(role) not in kinds]
+    if missing:
+        names = ", ".join(repr(log.column(role)) for role in missing)
+        raise ValueError(
+            f"the log has no column {names}; its columns are {', '.join(kinds)} (say which one it is: "
+            f"{missing[0]}=NAME)"
+        )
+    for view, listed in (("state_names", log.state_names), ("action_names", log.action_names)):
+        if listed is not None:
+            engine.register(view, pa.table({"name": list(listed), "code": list(range(len(listed)))}))
+    followed = log.column("next_state") in kinds
+    engine.keep("readings" if followed else "readings_alone", _reading(engine, log, kinds), False)
+    if not followed:
+        engine.keep("readings", FOLLOWED, False)
+    if log.enforce:
+        engine.keep("episodes_read", _episodes(log), True)
+        engine.keep("bounded", _bounded(log), True)
+
+
+def _whole(value: str, kind: Kind) -> str:
+    """The value as a whole number, or NULL."""
+    if kind == "int":
+        return value
+    if kind == "text":
+        return f"TRY_CAST({value} AS BIGINT)"
+    return f"CASE WHEN {value} BETWEEN 0 AND 1e15 AND {value} = floor({value}) THEN CAST({value} AS BIGINT) END"
+
+
+def _reading(engine: Engine, log: LogFormat, kinds: dict[str, Kind]) -> str:
+    """All rows of the log under the names of this module, values as whole numbers where they are."""
+    column = {role: "l." + engine.quoted(log.column(role)) for role in ROLES if log.column(role) in kinds}
+    kind = {role: kinds[log.column(role)] for role in column}
+    values, joins = {}, []
+    for role in ("state", "action", "next_state"):
+        if role not in column:
+            continue
+        dictionary = "action_names" if role == "action" else "state_names"
+        if getattr(log, dictionary) is None:
+            values[role] = _whole(column[role], kind[role])
+        else:
+            joins.append(f"LEFT JOIN {dictionary} AS {role}_of ON {role}_of.name = CAST({column[role]} AS STRING)")
+            values[role] = f"{role}_of.code"
+    cast = "TRY_CAST" if kind["reward"] in ("text", "other") else "CAST"
+    paid = f"{cast}({column['reward']} AS DOUBLE)"
+    low, high = log.reward_range
+    share = f"greatest(least(({paid} - ({low!r})) / {high - low!r}, 1.0), 0.0)"
+    units = f"CAST(floor({share} * {log.spec.reward_units} + 0.5) AS BIGINT)"
+    following = ""
+    if "next_state" in column:
+        following = f", {values['next_state']} AS next_state, {column['next_state']} IS NULL AS no_successor"
+    return (
+        f"SELECT {column['user']} AS person, {column.get('episode', '0')} AS episode, "
+        f"{_whole(column['step'], kind['step'])} AS step, {values['state']} AS state, {values['action']} AS action, "
+        f"CASE WHEN isnan({paid}) THEN NULL ELSE {units} END AS units{following} FROM log AS l {' '.join(joins)}"
+    )
+
+
+def _readable(log: LogFormat) -> str:
+    """Whether a row says what it must; false also where something is NULL."""
+    S = log.num_states - 1
+    successor = f"next_state BETWEEN 0 AND {S}"
+    if log.early_end == "absorb":
+        successor = f"({successor} OR no_successor)"
+    return (
+        f"step BETWEEN 0 AND {log.horizon - 1} AND state BETWEEN 0 AND {S} "
+        f"AND action BETWEEN 0 AND {log.num_actions - 1} AND units IS NOT NULL AND {successor}"
+    )
+
+
+#: Without a column for it, the successor is the state of the next step.
+FOLLOWED = (
+    "SELECT person, episode, step, state, action, units, "
+    "CASE WHEN step_after = step + 1 THEN state_after END AS next_state, "
+    "step_after IS NULL OR step_after <> step + 1 AS no_successor "
+    "FROM (SELECT readings_alone.*, lead(step) OVER (PARTITION BY person, episode ORDER BY step) AS step_after, "
+    "lead(state) OVER (PARTITION BY person, episode ORDER BY step) AS state_after FROM readings_alone) AS followed"
+)
+
+
+def _blocks(log: LogFormat) -> range:
+    return range(-(-log.horizon // MARKS))
+
+
+def _episodes(log: LogFormat) -> str:
+    """Rows of every episode, readable ones, and marks of the steps among these."""
+    readable = _readable(log)
+    marks = ", ".join(
+        f"bit_or(CASE WHEN step >= {MARKS * b} AND step < {MARKS * (b + 1)} AND {readable} "
+        f"THEN CAST(pow(2, step - {MARKS * b}) AS BIGINT) ELSE CAST(0 AS BIGINT) END) AS marks{b}"
+        for b in _blocks(log)
+    )
+    return (
+        f"SELECT person, episode, count(*) AS logged, sum(CASE WHEN {readable} THEN 1 ELSE 0 END) AS readable, "
+        f"{marks} FROM readings GROUP BY person, episode"
+    )
+
+
+def _distinct_steps(log: LogFormat) -> str:
+    return " + ".join(f"CAST(bit_count(marks{b}) AS BIGINT)" for b in _blocks(log))
+
+
+def _length(log: LogFormat) -> str:
+    """Steps before the first missing one: trailing ones of the marks, block after block."""
+    if log.early_end == "keep":
+        return str(log.horizon)
+    text = ""
+    for b in reversed(_blocks(log)):
+        ones = f"CAST(bit_count(marks{b} & ~(marks{b} + 1)) AS BIGINT)"
+        text = f"{ones}" if not text else f"{ones} + CASE WHEN {ones} = {MARKS} THEN {text} ELSE 0 END"
+    return text
+
+
+def _bounded(log: LogFormat) -> str:
+    """Which episodes count, and how many of their steps."""
+    whole = (
+        f"SELECT person, episode, {_length(log)} AS steps FROM episodes_read "
+        f"WHERE readable > 0 AND readable = {_distinct_steps(log)}"
+    )
+    placed = (
+        "SELECT person, episode, steps, row_number() OVER (PARTITION BY person ORDER BY episode) AS place "
+        f"FROM ({whole}) AS whole"
+    )
+    return (
+        f"SELECT person AS of_person, episode AS of_episode, steps FROM ({placed}) AS placed "
+        f"WHERE place <= {int(log.episodes_per_user)} AND steps > 0"
+    )
+
+
+def _kept_rows(log: LogFormat) -> str:
+    """Rows that count."""
+    following = "r.next_state"
+    if not log.pooled:  # where somebody goes after the last step makes no difference
+        following = f"CASE WHEN step = {log.horizon - 1} THEN coalesce(next_state, state) ELSE next_state END"
+    source = "readings AS r"
+    condition = _readable(log)
+    if log.enforce:
+        source += " JOIN bounded AS k ON r.person = k.of_person AND r.episode = k.of_episode"
+        if log.early_end == "absorb":
+            condition += " AND step < steps"
+            following = (
+                f"CASE WHEN step = steps - 1 AND steps < {log.horizon} THEN {log.num_states} ELSE {following} END"
+            )
+    columns = f"person, episode, step, state, action, units, {following} AS next_state"
+    rows = f"SELECT {columns} FROM {source} WHERE {condition}"
+    kept = f"SELECT * FROM ({rows}) AS kept_rows WHERE next_state IS NOT NULL"
+    if not log.first_visits:
+        return kept
+    return (
+        "SELECT person, episode, min(step) AS step, state, action, min_by(units, step) AS units, "
+        f"min_by(next_state, step) AS next_state FROM ({kept}) AS all_visits GROUP BY person, episode, state, action"
+    )
+
+
+def counting_query(log: LogFormat) -> str:
+    """(code, number, paid), code = the flat index of (g, s, a, s')."""
+    S, A = log.spec.num_states, log.num_actions
+    code = f"(state * {A} + action) * {S} + next_state"
+    if not log.pooled:
+        code = f"step * {S * A * S} + {code}"
+    if log.spec.stages * S * A * S < 2**31:
+        code = f"CAST({code} AS INT)"  # a third of the time
+    return (
+        f"SELECT code, count(*) AS number, CAST(sum(units) AS BIGINT) AS paid "
+        f"FROM (SELECT {code} AS code, units FROM ({_kept_rows(log)}) AS kept) AS coded GROUP BY code"
+    )
+
+
+def _who(engine: Engine, log: LogFormat) -> tuple[int, Repairs]:
+    """How many users there are, and what is wrong with their rows."""
+    if log.enforce:
+        query = (
+            "SELECT count(DISTINCT person), sum(logged), sum(readable), "
+            f"sum(CASE WHEN readable > {_distinct_steps(log)} THEN 1 ELSE 0 END), "
+            "sum(CASE WHEN person IS NULL THEN logged ELSE 0 END) FROM episodes_read"
+        )
+    else:
+        who = "count(DISTINCT person)" if log.num_users is None else "0"
+        query = f"SELECT {who}, count(*), count(*), 0, count(*) - count(person) FROM readings"
+    row = engine.fetch(query)
+    users, rows, readable, repeated, nobody = (int(row.column(i)[0].as_py() or 0) for i in range(5))
+    if rows == 0:
+        raise ValueError("the log holds no rows")
+    if nobody:
+        raise ValueError(f"{nobody:,} rows name no user; whose they are must be known, or nobody can be protected")
+    if log.num_users is not None:
+        if users > log.num_users:
+            raise ValueError(f"the log has {users:,} users, more than the {log.num_users:,} declared")
+        users = log.num_users
+    return users, Repairs(rows, rows - readable, repeated)

@@ -1,0 +1,308 @@
+"""Where logged trajectories come from: files, tables in memory, plain arrays, Minari datasets, databases, Spark.
+
+Every source becomes one relation named `log` in an engine that speaks SQL. Sources are only ever read.
+"""
+
+from __future__ import annotations
+
+import glob
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset
+
+from discreet.episodes import Episodes
+from discreet.statistics import CountSpec
+
+#: What a column of a log can mean. `episode` and `next_state` may be absent.
+ROLES = ("user", "episode", "step", "state", "action", "reward", "next_state")
+OPTIONAL = ("episode", "next_state")
+
+Kind = Literal["int", "float", "text", "other"]
+EarlyEnd = Literal["absorb", "keep"]
+
+
+@dataclass(frozen=True)
+class LogFormat:
+    """Public description of a log: sizes, names and the rules by which a person's rows are read.
+
+    States and actions are 0..n−1, or the position of their name in `state_names` / `action_names` (declared, never
+    learned from the data: a name that only one person has would give that person away).
+
+    Of every user the first `episodes_per_user` episodes count, by episode number, and of these the steps 0..H−1; an
+    episode in which a step occurs twice does not count. A row with an impossible state, action, step or a reward that
+    is no number is a missing step. `early_end="absorb"`: an episode ends before its first missing step, and if that
+    is before the horizon the person moves to an additional state that pays nothing and is never left. "keep": every
+    row stands for itself, and nothing is said about what follows an episode's last row.
+    `enforce=False` skips all rules about users: the guarantee then rests on the declaration that nobody has more.
+    All rules look at one person's rows at a time, so one person still moves the counts by her own rows only.
+    """
+
+    num_states: int
+    num_actions: int
+    horizon: int
+    pooled: bool = False
+    state_names: tuple[str, ...] | None = None
+    action_names: tuple[str, ...] | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    episodes_per_user: int = 1
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    early_end: EarlyEnd = "absorb"
+    enforce: bool = True
+    num_users: int | None = None  # declared; None: the number of users in the log, which is then public
+    first_visits: bool = False  # count only an episode's first visit to every (s, a): less for one person to move
+    grid: float = 2.0**-20
+
+    def __post_init__(self) -> None:
+        for name, names, count in (
+            ("state_names", self.state_names, self.num_states),
+            ("action_names", self.action_names, self.num_actions),
+        ):
+            if names is not None and (len(names) != count or len(set(names)) != count):
+                raise ValueError(f"{name} hold {len(set(names))} different names; expected {count}, each once")
+        unknown = sorted(set(self.columns) - set(ROLES))
+        if unknown:
+            raise ValueError(f"columns map {unknown[0]!r}; the roles of columns are {', '.join(ROLES)}")
+        if self.early_end not in ("absorb", "keep"):
+            raise ValueError(f"early_end is {self.early_end!r}; it must be 'absorb' or 'keep'")
+        if int(self.episodes_per_user) != self.episodes_per_user or self.episodes_per_user < 1:
+            raise ValueError(
+                f"episodes_per_user is {self.episodes_per_user!r}; it must be a whole number of at least 1"
+            )
+        if not self.enforce and self.early_end == "absorb":
+            raise ValueError("where an episode ends is not looked at when enforce is False; use early_end='keep'")
+        _ = self.spec
+
+    @property
+    def spec(self) -> CountSpec:
+        """What is counted, the additional state included."""
+        states = self.num_states + (1 if self.early_end == "absorb" else 0)
+        return CountSpec(states, self.num_actions, self.horizon, self.pooled, self.grid, self.reward_range)
+
+    def column(self, role: str) -> str:
+        return self.columns.get(role, role)
+
+
+class Engine(Protocol):
+    """Something that runs SQL over the relation `log`."""
+
+    def kinds(self) -> dict[str, Kind]:
+        """Columns of the log, and what kind of value each holds."""
+        ...
+
+    def quoted(self, column: str) -> str: ...
+    def register(self, name: str, table: pa.Table) -> None: ...
+    def keep(self, name: str, query: str, materialise: bool) -> None:
+        """Name the result of a query; computed once if `materialise`, else every time it is read."""
+        ...
+
+    def fetch(self, query: str) -> pa.Table: ...
+
+
+class DuckDB:
+    """DuckDB inside this process, out of core: what does not fit in memory goes to a temporary folder."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._scratch = tempfile.TemporaryDirectory(prefix="discreet-")
+        self.connection = duckdb.connect()
+        self.connection.execute("SET preserve_insertion_order = false")
+        self.connection.execute("SET enable_progress_bar = false")
+        self.connection.execute(f"SET temp_directory = '{self._scratch.name}'")
+        if threads is not None:
+            self.connection.execute(f"SET threads = {int(threads)}")
+
+    def quoted(self, column: str) -> str:
+        return '"' + column.replace('"', '""') + '"'
+
+    def kinds(self) -> dict[str, Kind]:
+        rows = self.connection.execute("DESCRIBE log").fetchall()
+        return {str(name): _kind(str(kind)) for name, kind, *_ in rows}
+
+    def register(self, name: str, table: Any) -> None:
+        self.connection.register(name, table)
+
+    def keep(self, name: str, query: str, materialise: bool) -> None:
+        what = "TABLE" if materialise else "VIEW"
+        self.connection.execute(f"CREATE OR REPLACE TEMP {what} {name} AS {query}")
+
+    def fetch(self, query: str) -> pa.Table:
+        return self.connection.sql(query).to_arrow_table()
+
+
+class Spark:
+    """A Spark session (the extra `discreet[spark]`), for data that outgrow one machine."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+
+    def quoted(self, column: str) -> str:
+        return "`" + column.replace("`", "``") + "`"
+
+    def kinds(self) -> dict[str, Kind]:
+        return {name: _kind(kind) for name, kind in self.session.table("log").dtypes}
+
+    def register(self, name: str, table: pa.Table) -> None:
+        rows = [tuple(row.values()) for row in table.to_pylist()]
+        self.session.createDataFrame(rows, table.column_names).createOrReplaceTempView(name)
+
+    def keep(self, name: str, query: str, materialise: bool) -> None:
+        frame = self.session.sql(query)
+        (frame.persist() if materialise else frame).createOrReplaceTempView(name)
+
+    def fetch(self, query: str) -> pa.Table:
+        frame = self.session.sql(query)
+        rows = frame.collect()
+        return pa.table({name: [row[i] for row in rows] for i, name in enumerate(frame.columns)})
+
+
+def _kind(name: str) -> Kind:
+    """A column's kind from the name of its type, in either engine."""
+    kind = name.upper()
+    if "INT" in kind or kind in ("LONG", "SHORT", "BYTE"):
+        return "int"
+    if kind.startswith(("DOUBLE", "FLOAT", "REAL", "DECIMAL")):
+        return "float"
+    return "text" if kind.startswith(("VARCHAR", "STRING", "ENUM", "CHAR")) else "other"
+
+
+# Sources ------------------------------------------------------------------------------------------------------------
+
+
+def open_log(source: Any, table: str | None = None) -> Engine:
+    """An engine in which `log` is the source.
+
+    A source is a path, glob or list of them (.parquet, .csv, .csv.gz, .arrow, .feather), a DuckDB database file with
+    the name of a `table`, an Arrow, pandas or Polars table, a mapping from column names to arrays, `Episodes` (one
+    per user), a Minari dataset, a Spark data frame, or an engine that has a `log` already.
+    """
+    if isinstance(source, (DuckDB, Spark)):
+        return source
+    if _module(source) == "pyspark":
+        source.createOrReplaceTempView("log")
+        return Spark(source.sparkSession)
+    engine = DuckDB()
+    if isinstance(source, (str, Path)) or (
+        isinstance(source, Sequence) and source and all(isinstance(item, (str, Path)) for item in source)
+    ):
+        _open_files(engine, [source] if isinstance(source, (str, Path)) else list(source), table)
+        return engine
+    engine.register("log", _in_memory(source))
+    return engine
+
+
+def _module(source: object) -> str:
+    return type(source).__module__.partition(".")[0]
+
+
+def _in_memory(source: Any) -> Any:
+    """Anything DuckDB can read without a copy."""
+    if isinstance(source, Episodes):
+        return table_of(source)
+    if isinstance(source, Mapping):
+        return pa.table({name: _flat(name, values) for name, values in source.items()})
+    if hasattr(source, "iterate_episodes"):
+        return minari_table(source)
+    if isinstance(source, (pa.Table, pa.RecordBatchReader, pyarrow.dataset.Dataset)):
+        return source
+    if _module(source) in ("pandas", "polars"):
+        return source
+    raise ValueError(
+        f"a log cannot be a {type(source).__name__}; expected files, an Arrow, pandas or Polars table, a mapping "
+        "from column names to arrays, Episodes, a Minari dataset or a Spark data frame"
+    )
+
+
+def _flat(name: str, values: Any) -> pa.Array:
+    array = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else np.asarray(values)
+    if isinstance(array, np.ndarray):
+        if array.ndim != 1:
+            raise ValueError(f"column {name!r} has shape {array.shape}; expected one value per row")
+        array = pa.array(array.tolist() if array.dtype == object else array)
+    return array
+
+
+def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | None) -> None:
+    paths = [path for pattern in patterns for path in _matching(str(pattern))]
+    suffixes = {_suffix(path) for path in paths}
+    if len(suffixes) > 1:
+        raise ValueError(f"the log mixes {', '.join(sorted(suffixes))} files; give files of one kind")
+    (suffix,) = suffixes
+    connection = engine.connection
+    try:
+        if suffix in (".duckdb", ".db"):
+            if table is None:
+                raise ValueError(f"{paths[0]} is a database; name the table in it (--table)")
+            path = paths[0].replace("'", "''")
+            connection.execute(f"ATTACH '{path}' AS logged (READ_ONLY)")
+            name = ".".join(engine.quoted(part) for part in table.split("."))
+            connection.execute(f"CREATE TEMP VIEW log AS SELECT * FROM logged.{name}")
+        elif suffix == ".parquet":
+            connection.read_parquet(paths, union_by_name=True).create_view("log")
+        elif suffix in (".csv", ".tsv"):
+            several: Any = paths
+            connection.read_csv(several, union_by_name=True).create_view("log")
+        elif suffix in (".arrow", ".feather"):
+            connection.register("log", pyarrow.dataset.dataset(paths, format="ipc"))
+        else:
+            raise ValueError(f"{paths[0]} is of no known kind; expected .parquet, .csv, .arrow or .duckdb")
+    except (duckdb.Error, pa.ArrowException) as error:
+        raise ValueError(f"the log {paths[0]} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _matching(pattern: str) -> list[str]:
+    found = sorted(glob.glob(pattern, recursive=True))
+    if not found:
+        raise ValueError(f"no file matches {pattern}")
+    if [path for path in found if Path(path).is_file() and Path(path).stat().st_size == 0]:
+        raise ValueError(f"{pattern} holds an empty file; a log needs a header and rows")
+    return found
+
+
+def _suffix(path: str) -> str:
+    name = path.lower().removesuffix(".gz").removesuffix(".zst")
+    return Path(name).suffix
+
+
+def table_of(episodes: Episodes) -> pa.Table:
+    """Episodes as a log in which every episode is another user."""
+    K, H = len(episodes), episodes.horizon
+    return pa.table(
+        {
+            "user": np.repeat(np.arange(K), H),
+            "step": np.tile(np.arange(H), K),
+            "state": episodes.states[:, :-1].reshape(-1),
+            "action": episodes.actions.reshape(-1),
+            "reward": episodes.rewards.reshape(-1),
+            "next_state": episodes.states[:, 1:].reshape(-1),
+        }
+    )
+
+
+def minari_table(dataset: Any) -> pa.Table:
+    """A Minari dataset as a log. Its episodes do not say who played them: each counts as another user."""
+
+    def parts() -> Iterator[dict[str, Any]]:
+        for episode in dataset.iterate_episodes():
+            actions, states = np.asarray(episode.actions), np.asarray(episode.observations)
+            if actions.ndim != 1 or states.ndim != 1:
+                raise ValueError("the dataset has vectors for states or actions; expected one whole number each")
+            n = len(actions)
+            yield {
+                "user": np.full(n, int(episode.id)),
+                "step": np.arange(n),
+                "state": states[:n],
+                "action": actions,
+                "reward": np.asarray(episode.rewards, np.float64),
+                "next_state": states[1 : n + 1],
+            }
+
+    collected = list(parts())
+    if not collected:
+        raise ValueError("the dataset holds no episode")
+    return pa.table({name: np.concatenate([part[name] for part in collected]) for name in collected[0]})

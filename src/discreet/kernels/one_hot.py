@@ -1,0 +1,154 @@
+"""Compiled parts of the one-hot learner: choosing a step to report, estimating, planning with caution."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.kernels.jit import compiled, compiled_vectorised
+from discreet.mdp import Floats, Ints
+from discreet.structure import Mask
+
+# Inside the wall ----------------------------------------------------------------------------------------------------
+
+
+@compiled
+def steps_asked(ends: Ints, step: Ints, wanted: Ints, chosen: Mask) -> None:
+    """Mark in every episode e the row whose step is wanted[e] (none where wanted[e] < 0 or there is no such row)."""
+    start = 0
+    for e in range(ends.shape[0]):
+        for i in range(start, ends[e]):
+            chosen[i] = wanted[e] >= 0 and step[i] == wanted[e]
+        start = ends[e]
+
+
+@compiled
+def steps_offered(
+    ends: Ints, step: Ints, cell: Ints, asked: Mask, weights: Floats, coins: Floats, horizon: int, chosen: Mask
+) -> None:
+    """Mark in every asked episode the first row whose coin falls below w(cell)/(H − h)."""
+    start = 0
+    for e in range(ends.shape[0]):
+        done = not asked[e]
+        for i in range(start, ends[e]):
+            chosen[i] = (not done) and coins[i] * (horizon - step[i]) < weights[cell[i]]
+            done = done or chosen[i]
+        start = ends[e]
+
+
+# Outside ------------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def rescue(
+    sums: Floats,  # (C, 2Y)
+    admitted: Mask,
+    sizes: Ints,
+    sd: float,
+    signal: float,  # 1: a cell is usable when its total stands out of the total's noise by so much
+    shares: Floats,  # (C, 2Y) in and out
+    counts: Floats,
+    known: NDArray[np.bool_],
+) -> None:
+    """Where zeroing left a cell unknown but its total stands out: the nearest non-negative items with that total."""
+    C, columns = sums.shape
+    for c in range(C):
+        if known[c]:
+            continue
+        total = 0.0
+        for x in range(columns):
+            if admitted[c, x]:
+                total += sums[c, x]
+        if total <= 0.0 or total < signal * sd * np.sqrt(sizes[c]):
+            continue
+        shift, active = 0.0, -1
+        while True:  # max(0, item − shift) with the given total (Michelot): the shift only grows
+            kept, kept_sum = 0, 0.0
+            for x in range(columns):
+                if admitted[c, x] and sums[c, x] > shift:
+                    kept += 1
+                    kept_sum += sums[c, x]
+            if kept == active or kept == 0:
+                break
+            active = kept
+            shift = max(shift, (kept_sum - total) / kept)
+        whole = 0.0
+        for x in range(columns):
+            shares[c, x] = max(0.0, sums[c, x] - shift) if admitted[c, x] else 0.0
+            whole += shares[c, x]
+        if whole <= 0.0:
+            continue
+        known[c] = True
+        counts[c] = total
+        for x in range(columns):
+            shares[c, x] /= whole
+
+
+@compiled_vectorised
+def cautious_values(
+    shares: Floats,  # (C, 2Y)
+    means: Floats,  # (C,) rewards that are certain; unused when they are estimated
+    counts: Floats,  # (C,)
+    known: NDArray[np.bool_],  # (C,)
+    sd: float,  # of the noise on an item
+    certain_rewards: bool,
+    confidence: float,
+    hiding: float,
+    spread: float,
+    iota: float,
+    policy: Ints,  # (H, S) actions to follow, or (0, 0) to be greedy
+    order: Ints,  # (H, S, A)
+    quality: Floats,  # (H, S, A) out
+    values: Floats,  # (H+1, Y) out
+    actions: Ints,  # (H, S) out
+) -> None:
+    """Q = clip(Σ_x p_x·v_x − c·(√(2·Var_p(v)·ι/N) + span·ι/(3N)) − min(1, d·sd/N)·(Σ p_x·v_x − low)
+                − k·(sd/N)·√(Σ_{p_x > 0} max(0, v_x − Σ p·v)²), 0, H−h),   v_x = paid_x + V_{h+1}(s'_x), low = min V
+
+    An unknown cell has Q = 0, or its reward where that is certain (rewards are then added to V and not doubted).
+    Whoever is in the last of Y = S+1 states has left: its value is 0.
+    """
+    H, S, A = quality.shape
+    columns = shares.shape[1]
+    Y = columns // 2
+    G = shares.shape[0] // (S * A)
+    follow = policy.shape[0] > 0
+    values[:] = 0.0
+    for i in range(H):
+        h = H - 1 - i
+        g = min(h, G - 1)
+        V = values[h + 1]
+        low, high = V[0], V[0]
+        for y in range(Y):
+            low, high = min(low, V[y]), max(high, V[y])
+        for s in range(S):
+            best, best_quality = order[h, s, 0], -np.inf
+            for j in range(A):
+                a = order[h, s, j]
+                c = (g * S + s) * A + a
+                certain = means[c] if certain_rewards else 0.0
+                q = certain
+                if known[c]:
+                    mean = 0.0
+                    for y in range(Y):
+                        mean += shares[c, 2 * y] * V[y] + shares[c, 2 * y + 1] * (V[y] + 1.0)
+                    variance, deviations = 0.0, 0.0
+                    for y in range(Y):
+                        below, above = V[y] - mean, V[y] + 1.0 - mean
+                        variance += shares[c, 2 * y] * below * below + shares[c, 2 * y + 1] * above * above
+                        if shares[c, 2 * y] > 0.0 and below > 0.0:
+                            deviations += below * below
+                        if shares[c, 2 * y + 1] > 0.0 and above > 0.0:
+                            deviations += above * above
+                    n = counts[c]
+                    q = mean - confidence * (np.sqrt(2.0 * variance * iota / n) + (high - low) * iota / (3.0 * n))
+                    q -= min(1.0, hiding * sd / n) * (mean - low) + spread * sd / n * np.sqrt(deviations)
+                    q = min(max(q, 0.0) + certain, float(H - h))
+                quality[h, s, a] = q
+                if q > best_quality:
+                    best, best_quality = a, q
+            if follow:
+                best = policy[h, s]
+                best_quality = quality[h, s, best]
+            actions[h, s] = best
+            values[h, s] = best_quality
