@@ -9,10 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from discreet.envs.gym import GymnasiumUsers
     from discreet.envs.registry import make
     from discreet.envs.rewards import RewardLaw
     from discreet.episodes import Episodes
-    from discreet.experiment import Experiment, RunResult, run, run_seeds
+    from discreet.experiment import Experiment, Learned, RunResult, learn, run, run_seeds
     from discreet.mdp import FiniteMDP
     from discreet.planning import Plan, greedy_plan, occupancy, optimal_plan, policy_value, uniform_policy
     from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry
@@ -38,6 +39,8 @@ __all__ = [
     "Experiment",
     "FiniteMDP",
     "Guarantee",
+    "GymnasiumUsers",
+    "Learned",
     "LedgerEntry",
     "LocalLaplace",
     "LocalSampled",
@@ -51,6 +54,7 @@ __all__ = [
     "audit",
     "calibrate",
     "greedy_plan",
+    "learn",
     "make",
     "occupancy",
     "optimal_plan",
@@ -71,6 +75,8 @@ _HOMES = {
     "Experiment": "experiment",
     "FiniteMDP": "mdp",
     "Guarantee": "privacy.accounting",
+    "GymnasiumUsers": "envs.gym",
+    "Learned": "experiment",
     "LedgerEntry": "privacy.accounting",
     "LocalLaplace": "privacy.local",
     "LocalSampled": "privacy.local",
@@ -84,6 +90,7 @@ _HOMES = {
     "audit": "privacy.audit",
     "calibrate": "privacy.calibration",
     "greedy_plan": "planning",
+    "learn": "experiment",
     "make": "envs.registry",
     "occupancy": "planning",
     "optimal_plan": "planning",

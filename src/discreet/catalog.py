@@ -88,6 +88,7 @@ class Algorithm:
     private: bool = False
     models: tuple[str, ...] = ("joint",)
     heavy: bool = False  # takes rewards without a bound
+    twin: str | None = None  # the learner without privacy that it is compared with
 
 
 MODES = ("practical", "paper")
@@ -237,10 +238,28 @@ _ALGORITHMS = (
     Algorithm("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _ucbvi),
     Algorithm("ucbvi-bernstein", "optimistic value iteration, Bernstein bonus", "[AOM17] bonus 2", _ucbvi_bernstein),
     Algorithm("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _oppo),
-    Algorithm("spotlight", "one targeted report per user (ours)", "ours", _spotlight, True, ONLINE),
-    Algorithm("dp-ucbvi", "private value iteration, Bernstein bonus", "[QW23] Alg. 1", _dp_ucbvi, True, ONLINE),
-    Algorithm("private-ucb-vi", "private value iteration, Hoeffding bonus", "[CZ22]", _private_ucb_vi, True, ONLINE),
-    Algorithm("private-ucb-po", "private policy optimisation", "[CZ22]", _private_ucb_po, True, ONLINE),
+    Algorithm(
+        "spotlight", "one targeted report per user (ours)", "ours", _spotlight, True, ONLINE, twin="ucbvi-bernstein"
+    ),
+    Algorithm(
+        "dp-ucbvi",
+        "private value iteration, Bernstein bonus",
+        "[QW23] Alg. 1",
+        _dp_ucbvi,
+        True,
+        ONLINE,
+        twin="ucbvi-bernstein",
+    ),
+    Algorithm(
+        "private-ucb-vi",
+        "private value iteration, Hoeffding bonus",
+        "[CZ22]",
+        _private_ucb_vi,
+        True,
+        ONLINE,
+        twin="ucbvi",
+    ),
+    Algorithm("private-ucb-po", "private policy optimisation", "[CZ22]", _private_ucb_po, True, ONLINE, twin="oppo"),
     Algorithm(
         "private-heavy-ucbvi",
         "private value iteration, heavy-tailed rewards",
@@ -249,6 +268,7 @@ _ALGORITHMS = (
         True,
         ONLINE,
         heavy=True,
+        twin="heavy-ucbvi",
     ),
     Algorithm(
         "private-heavy-ucbpo",
@@ -258,6 +278,7 @@ _ALGORITHMS = (
         True,
         ONLINE,
         heavy=True,
+        twin="heavy-ucbpo",
     ),
     Algorithm(
         "heavy-ucbvi",
@@ -273,7 +294,9 @@ _ALGORITHMS = (
         lambda problem: _heavy(problem, True, False),
         heavy=True,
     ),
-    Algorithm("pucb", "the first private learner, Hoeffding bonus", "[VBKW20]", _pucb, True, ("joint",)),
+    Algorithm(
+        "pucb", "the first private learner, Hoeffding bonus", "[VBKW20]", _pucb, True, ("joint",), twin="ucbvi"
+    ),
 )
 
 ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType({entry.name: entry for entry in _ALGORITHMS})

@@ -19,10 +19,10 @@ from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar, Kind
 from discreet.envs import registry
 from discreet.envs.rewards import RewardLaw
-from discreet.episodes import MDPSimulator, Simulator
+from discreet.episodes import Episodes, MDPSimulator, Simulator
 from discreet.kernels import loop as kernel
 from discreet.mdp import FiniteMDP, Floats, Ints
-from discreet.planning import Plan, optimal_plan, policy_value, tie_order, uniform_policy
+from discreet.planning import Agent, Plan, optimal_plan, policy_value, tie_order, uniform_policy
 from discreet.privacy.accounting import Guarantee, Neighbours
 from discreet.privacy.exact import Exact
 from discreet.privacy.noise import NoiseSource
@@ -272,6 +272,75 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
         clock.seconds,
         {"clipped_rewards": simulator.clipped},
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What learning on users without a model gives: a policy and its guarantee. The mean return is not private."""
+
+    plan: Plan
+    guarantee: Guarantee
+    mean_return: float  # over all users, raw: for simulations
+
+
+def learn(
+    users: Simulator,
+    algorithm: str,
+    episodes: int,
+    *,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    model: str = "joint",
+    neighbours: Neighbours = "replace",
+    pooled: bool = False,
+    reward_range: tuple[float, float] = (0.0, 1.0),
+    seed: int | None = None,
+) -> Learned:
+    """Learn from users who can only be watched (any `Simulator`, for example `GymnasiumUsers`).
+
+    Without a seed the noise is secure. Rewards are clipped to the declared `reward_range`. The plan is the one the
+    last users played.
+    """
+    Experiment(algorithm, episodes=episodes, epsilon=epsilon, delta=delta, model=model, neighbours=neighbours)
+    S, A, H = users.num_states, users.num_actions, users.horizon
+    problem = catalog.Problem(
+        S, A, H, episodes, pooled, epsilon=epsilon, delta=delta, model=model, neighbours=neighbours
+    )
+    triple = catalog.algorithm(algorithm).build(problem)
+    spec = CountSpec.for_episodes(S, A, H, pooled, episodes, reward_range)
+    noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
+    watched, kept = _Watched(users), _Kept(triple.agent)
+    for _ in _loop(triple._replace(agent=kept), watched, spec, episodes, noise, Clock()):
+        pass
+    assert kept.plan_made is not None
+    guarantee = triple.privatizer.open(spec, episodes, noise).guarantee
+    return Learned(kept.plan_made, guarantee, watched.total / episodes)
+
+
+class _Watched:
+    """A simulator that adds up what its users earn."""
+
+    def __init__(self, users: Simulator) -> None:
+        self._users, self.total = users, 0.0
+        self.num_states, self.num_actions, self.horizon = users.num_states, users.num_actions, users.horizon
+
+    def rollout(self, policy: Floats, num_episodes: int) -> Episodes:
+        episodes = self._users.rollout(policy, num_episodes)
+        self.total += float(episodes.rewards.sum())
+        return episodes
+
+
+class _Kept:
+    """An agent that remembers its last plan."""
+
+    def __init__(self, agent: Agent[Any]) -> None:
+        self._agent, self.plan_made = agent, None
+
+    plan_made: Plan | None
+
+    def plan(self, release: Any, previous: Plan | None) -> Plan:
+        self.plan_made = self._agent.plan(release, previous)
+        return self.plan_made
 
 
 def _loop(

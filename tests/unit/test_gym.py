@@ -12,7 +12,9 @@ from gymnasium.utils.env_checker import check_env
 from scipy import stats
 
 from discreet.envs import RewardLaw, make, tabular
-from discreet.envs.gym import FiniteMDPEnv, GymnasiumSimulator, from_gymnasium
+from discreet.envs.gym import FiniteMDPEnv, GymnasiumSimulator, GymnasiumUsers, from_gymnasium
+from discreet.envs.tabular import riverswim
+from discreet.experiment import learn
 from discreet.mdp import FiniteMDP
 
 
@@ -249,3 +251,22 @@ def test_a_wrapped_mdp_starts_from_its_initial_distribution() -> None:
 def test_a_law_that_cannot_have_the_means_is_refused() -> None:
     with pytest.raises(ValueError, match="the Bernoulli law needs means in"):
         FiniteMDPEnv(make("gym:CliffWalking-v1"), RewardLaw("bernoulli"))
+
+
+def test_any_environment_with_discrete_spaces_can_be_learned_on():
+    """RiverSwim behind `reset` and `step` only, no model to read: users earn far more than at random."""
+    mdp = riverswim(3, 6)
+    users = GymnasiumUsers(FiniteMDPEnv(mdp), 6, seed=1)
+    learned = learn(users, "ucbvi-bernstein", 1500, pooled=True, seed=0)
+    assert learned.mean_return > 1.0  # optimum 1.37, uniform policy 0.15
+    assert learned.plan.policy.shape == (6, 4, 2)  # one absorbing state more
+    assert learned.guarantee.model == "none"
+
+
+def test_private_learning_on_an_environment_states_its_guarantee():
+    users = GymnasiumUsers(FiniteMDPEnv(riverswim(3, 6)), 6, seed=1)
+    learned = learn(users, "dp-ucbvi", 60, epsilon=2.0, pooled=True)
+    assert learned.guarantee.epsilon == 2.0
+    assert not any("simulation" in line for line in learned.guarantee.assumptions)
+    with pytest.raises(ValueError, match="give it a budget"):
+        learn(users, "dp-ucbvi", 60)

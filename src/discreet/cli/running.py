@@ -140,7 +140,7 @@ def run(
         return
     say(heading(ready, summary))
     show(result_table(summary))
-    say(guarantee_line(summary))
+    say(guarantee_line(summary, twin_ratio(ready, wanted[0])))
     if out is not None:
         say(f"results are in {out}; `discreet plot {out}` draws them")
 
@@ -276,12 +276,25 @@ def result_table(summary: Summary) -> Any:
     return table
 
 
-def guarantee_line(summary: Summary) -> str:
+def twin_ratio(ready: Ready, seed: int | None) -> float | None:
+    """What the learner's twin without privacy reaches, on one seed: the price of privacy is the difference."""
+    from discreet.catalog import algorithm
+    from discreet.experiment import run as run_once
+
+    twin = algorithm(ready.experiment.algorithm).twin
+    if twin is None:
+        return None
+    plain = replace(ready.experiment, algorithm=twin, epsilon=None, delta=0.0, model="joint", mode="practical")
+    return run_once(replace(plain, confidence_scale=None), 0 if seed is None else seed).regret_ratio
+
+
+def guarantee_line(summary: Summary, twin: float | None = None) -> str:
     """One line anyone can read: what is promised, and what it cost."""
     row, ratio = summary.rows[0], summary.ratio
     parts = [str(row.guarantee["sentence"])]
     if ratio is not None:
-        parts.append(f"regret {ratio.mean:.3g} of random")
+        without = "" if twin is None else f", non-private {twin:.3g}"
+        parts.append(f"regret {ratio.mean:.3g} of random{without}")
     if row.simulation:
         parts.append(NOT_A_RELEASE)
     return "guarantee: " + "; ".join(parts)

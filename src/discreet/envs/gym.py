@@ -13,6 +13,7 @@ from gymnasium.spaces import Discrete
 
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import whole
+from discreet.episodes import Episodes
 from discreet.mdp import FiniteMDP, Floats, Ints, distributions
 
 AnyEnv = gymnasium.Env[Any, Any]
@@ -142,6 +143,18 @@ class GymnasiumSimulator:
         if not 0 <= state < self.num_states - 1:
             raise ValueError(f"{self.name} gave the observation {observation}; expected one of {self._observations}")
         return state
+
+
+class GymnasiumUsers:
+    """Users of a Gymnasium environment, with their own randomness: a `Simulator` for `discreet.learn`."""
+
+    def __init__(self, env: AnyEnv | str, horizon: int, seed: int | np.random.SeedSequence = 0) -> None:
+        self._simulator, self._rng = GymnasiumSimulator(env, horizon), np.random.default_rng(seed)
+        self.horizon = self._simulator.horizon
+        self.num_states, self.num_actions = self._simulator.num_states, self._simulator.num_actions
+
+    def rollout(self, policy: Floats, num_episodes: int) -> Episodes:
+        return Episodes(*self._simulator.rollout(policy, num_episodes, self._rng))
 
 
 class FiniteMDPEnv(gymnasium.Env[np.int64, np.int64]):
