@@ -41,7 +41,9 @@ class LossSpec:
         if mantissa != 0.5 or self.grid > 1:
             raise ValueError(f"grid is {self.grid}; it must be a power of two, at most 1")
         if self.num_episodes * self.layers.horizon * self.units >= LARGEST_SUM:
-            raise ValueError(f"{self.num_episodes} losses on a grid of {self.grid:g} could overflow; use a coarser one")
+            raise ValueError(
+                f"{self.num_episodes} losses on a grid of {self.grid:g} could overflow; use a coarser one"
+            )
 
     @classmethod
     def for_episodes(cls, layers: Layers, feedback: Feedback, num_episodes: int) -> LossSpec:
@@ -102,15 +104,18 @@ class LossSpec:
         cells = self.cell_index[np.arange(H), episodes.states[:, :H], episodes.actions]
         if (cells < 0).any():
             user, step = (int(i) for i in np.argwhere(cells < 0)[0])
-            raise ValueError(f"an episode is outside the declared layers at step {step} (position {user} of the batch)")
+            raise ValueError(
+                f"an episode is outside the declared layers at step {step} (position {user} of the batch)"
+            )
         return np.asarray(cells, dtype=np.int64)
 
     def triples(self, episodes: Episodes) -> Ints:
         """(n, H−1): the triples that occurred."""
         H = self.layers.horizon
         return np.asarray(
-            self.triple_index[np.arange(H - 1), episodes.states[:, : H - 1], episodes.actions[:, : H - 1],
-                              episodes.states[:, 1:H]],
+            self.triple_index[
+                np.arange(H - 1), episodes.states[:, : H - 1], episodes.actions[:, : H - 1], episodes.states[:, 1:H]
+            ],
             dtype=np.int64,
         )
 
@@ -118,7 +123,9 @@ class LossSpec:
         """(n, cells): loss tables (n, H, S, A) in grid units, on the cells that can occur; values outside [0, 1] and
         tables of another shape are refused."""
         if losses.ndim != 4 or losses.shape[1:] != self.cell_index.shape:
-            raise ValueError(f"loss tables have shape {losses.shape}; expected (n, H, S, A) with {self.cell_index.shape}")
+            raise ValueError(
+                f"loss tables have shape {losses.shape}; expected (n, H, S, A) with {self.cell_index.shape}"
+            )
         if not ((losses >= 0.0) & (losses <= 1.0)).all():
             raise ValueError("a loss lies outside [0, 1]")
         return np.rint(losses[:, self.layers.mask].reshape(len(losses), -1) / self.grid).astype(np.int64)

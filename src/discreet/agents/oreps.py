@@ -1,0 +1,253 @@
+"""Learners for adversarial losses: regularised leaders and mirror descent over occupancy measures.
+
+All of them see `PrivateLosses` only and are pure: the same release and previous plan give the same plan.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from discreet.kernels.projection import project_counts
+from discreet.mdp import Floats, frozen
+from discreet.measures import (
+    KernelBoxes,
+    Layers,
+    Solution,
+    barrier_step,
+    entropy_step,
+    uniform_solution,
+    upper_occupancy,
+)
+from discreet.planning import greedy_plan
+from discreet.releases import Model, PrivateLosses
+
+Estimator = Literal["corrected", "paper"]
+
+
+@dataclass(frozen=True, eq=False)
+class AdversarialPlan:
+    """A policy, the boxes and the solution it came from, and how the solver has fared so far."""
+
+    policy: Floats  # (H, S, A)
+    boxes: KernelBoxes
+    solution: Solution
+    counted: int = 0  # users behind the boxes
+    num_blocks: int = 0  # blocks of losses behind the policy
+    solves: int = 0
+    unsolved: int = 0
+    largest_gap: float = 0.0  # relative to 1 + |objective|
+    largest_violation: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "policy", frozen(self.policy))
+
+    def followed(self, boxes: KernelBoxes, solution: Solution, release: PrivateLosses) -> AdversarialPlan:
+        """The next plan; an unsolved step keeps the policy and is counted."""
+        gap, violation = self.largest_gap, self.largest_violation
+        if solution.solved:
+            gap = max(gap, abs(solution.gap) / (1.0 + abs(solution.objective)))
+            violation = max(violation, solution.violation)
+        return AdversarialPlan(
+            solution.policy,
+            boxes,
+            solution,
+            release.counted,
+            release.num_blocks,
+            self.solves + 1,
+            self.unsolved + (not solution.solved),
+            gap,
+            violation,
+        )
+
+
+class AdversarialAgent(Protocol):
+    """Configuration only."""
+
+    def plan(self, release: PrivateLosses, previous: AdversarialPlan | None) -> AdversarialPlan: ...
+
+
+@dataclass(frozen=True)
+class ConfidenceBoxes:
+    """Boxes around P̃ that hold the kernel, from noisy counts.
+
+    Practical: half-width c·√(2P̃(1−P̃)·ln ι/n) + c·(ln ι + 2·sd)/n, ι = K², with P̃ and n from the noisy transitions
+    alone (projected onto valid counts), sd the deviation of the noise in a count.
+    Paper: min{1, √(2P̃(1−P̃)·ln ι/Ñ) + (4E + 7·ln ι)/Ñ}, E = 4·width, Ñ and P̃ by the projection with shift.
+    Source: [BZZDTCC24] Eq. 3.1, 5.1–5.2.   Differs: the first set is that of all kernels (0/0 in print).
+    """
+
+    layers: Layers
+    num_episodes: int
+    confidence_scale: float = 0.3
+    paper: bool = False
+
+    def boxes(self, release: PrivateLosses) -> KernelBoxes:
+        layers = self.layers
+        if release.counted == 0 or layers.horizon == 1:
+            return KernelBoxes.everything(layers)
+        H, S, A = layers.horizon, layers.num_states, layers.num_actions
+        log_iota = 2.0 * math.log(max(self.num_episodes, 2))
+        estimate, width = np.zeros((H, S, A, S)), np.ones((H, S, A, S))
+        for h in range(H - 1):
+            here, there = list(layers.states[h]), list(layers.states[h + 1])
+            counts = release.transitions[h][here][:, :, there].reshape(-1, len(there))
+            if self.paper:
+                e = release.count_width
+                visits = counts.sum(axis=1) if release.visits is None else release.visits[h][here].reshape(-1)
+                rows, _ = project_counts(counts, visits, e)
+                rows = rows + 2.0 * e / len(there)
+                totals = rows.sum(axis=1, keepdims=True)
+                P = np.where(totals > 0.0, rows / np.where(totals > 0.0, totals, 1.0), 1.0 / len(there))
+                extra = 16.0 * e + 7.0 * log_iota
+                n = np.maximum(totals, 1e-300)
+                reach = np.sqrt(2.0 * P * (1.0 - P) * log_iota / n) + extra / n
+            else:
+                c = self.confidence_scale
+                rows, _ = project_counts(counts, np.maximum(counts.sum(axis=1), 0.0), 0.0)
+                totals = rows.sum(axis=1, keepdims=True)
+                P = np.where(totals > 0.0, rows / np.where(totals > 0.0, totals, 1.0), 1.0 / len(there))
+                n = np.maximum(totals, 1e-300)
+                spread = np.sqrt(2.0 * P * (1.0 - P) * log_iota / n)
+                reach = c * spread + c * (log_iota + 2.0 * release.count_deviation) / n
+            cells = np.ix_(here, range(A), there)
+            estimate[h][cells] = P.reshape(len(here), A, len(there))
+            width[h][cells] = np.minimum(reach, 1.0).reshape(len(here), A, len(there))
+        return KernelBoxes.around(layers, estimate, width)
+
+    def refreshed(self, release: PrivateLosses, previous: AdversarialPlan) -> KernelBoxes:
+        """The boxes change only when counts were released."""
+        return previous.boxes if previous.counted == release.counted else self.boxes(release)
+
+
+def first_plan(layers: Layers) -> AdversarialPlan:
+    """Uniform over triples, before anything is known."""
+    solution = uniform_solution(layers)
+    return AdversarialPlan(solution.policy, KernelBoxes.everything(layers), solution)
+
+
+@dataclass(frozen=True)
+class RegularisedLeader:
+    """q = argmin η·⟨L̃, q⟩ + Σ q ln q over the measures of the confidence boxes.
+
+    Source: Private-UC-O-REPS [BZZDTCC24 Alg. 1]; without noise, UC-O-REPS [RM19].
+    Differs: practical mode takes η = rate_scale·√(ln(XA/H)/K) with rate_scale 10 instead of 1.
+    Cost: one `entropy_step` per plan.
+    """
+
+    confidence: ConfidenceBoxes
+    rate_scale: float = 10.0
+
+    @property
+    def rate(self) -> float:
+        """η = rate_scale·√(ln(XA/H)/K)."""
+        layers, K = self.confidence.layers, self.confidence.num_episodes
+        return self.rate_scale * math.sqrt(max(math.log(layers.num_cells / layers.horizon), 1e-12) / K)
+
+    def plan(self, release: PrivateLosses, previous: AdversarialPlan | None) -> AdversarialPlan:
+        if previous is None:
+            return first_plan(self.confidence.layers)
+        boxes = self.confidence.refreshed(release, previous)
+        scores = -self.rate * self.confidence.layers.pack(release.losses)
+        return previous.followed(boxes, entropy_step(boxes, scores, previous.solution), release)
+
+
+@dataclass(frozen=True)
+class BanditDescent:
+    """q_{k+1} = argmin η·⟨ℓ̂_k, q⟩ + D(q‖q_k) with the losses of the last block, seen along trajectories only.
+
+    corrected: ℓ̂ = clip(ℓ̃, −E', n + E')/u, unbiased up to the clip; paper: ℓ̂ = clip((ℓ̃+E')/(2E'+n), 0, 1)/u, which
+    adds about 1/(2u) to every action, most to those hardly played, and has linear regret. u is the upper occupancy bound,
+    n the users of the block, ℓ̃ their noisy sum of losses, E' its width.
+    `regulariser`: "barrier" (log barrier; Private-UOB-LBPS [BZZDTCC24 Alg. 3]) or "entropy" (UOB-REPS [JJLSY20]: the
+    estimator then has the implicit bias u + γ).
+    Differs: a policy is kept for a block of users, whose losses get one noise.
+    Cost: one upper bound for all states and one solve per plan.
+    """
+
+    confidence: ConfidenceBoxes
+    rate: float
+    estimator: Estimator = "corrected"
+    regulariser: Literal["barrier", "entropy"] = "barrier"
+    implicit: float = 0.0  # γ
+
+    def plan(self, release: PrivateLosses, previous: AdversarialPlan | None) -> AdversarialPlan:
+        layers = self.confidence.layers
+        if previous is None:
+            return first_plan(layers)
+        boxes = self.confidence.refreshed(release, previous)
+        if release.num_blocks == previous.num_blocks:  # only counts are new: no losses, but feasible in the new boxes
+            return previous.followed(boxes, self._step(boxes, np.zeros(layers.shape), previous.solution), release)
+        # The block was played with the previous policy, under the boxes known then.
+        upper = upper_occupancy(previous.boxes, previous.policy)[..., None] * layers.pack(previous.policy)
+        losses, n, e = layers.pack(release.latest), release.block_users, release.loss_width
+        if self.estimator == "paper":
+            e = e if math.isfinite(e) else 4.0 * release.loss_deviation
+            losses = n * np.clip((losses + e) / (2.0 * e + n), 0.0, 1.0)
+        elif math.isfinite(e):
+            losses = np.clip(losses, -e, n + e)
+        estimate = np.where(layers.mask_packed[..., None], losses / np.maximum(upper + self.implicit, 1e-12), 0.0)
+        return previous.followed(boxes, self._step(boxes, self.rate * estimate, previous.solution), release)
+
+    def _step(self, boxes: KernelBoxes, losses: Floats, before: Solution) -> Solution:
+        if self.regulariser == "barrier":
+            return barrier_step(boxes, losses, before)
+        scores = np.log(np.maximum(before.measure, 1e-300)) - losses[..., None]
+        return entropy_step(boxes, scores, None)
+
+
+@dataclass(frozen=True)
+class Leader:
+    """The best policy for the losses so far in the estimated model: no regularisation, no confidence boxes.
+
+    Equally good actions: the first one. A baseline: linear regret against `alternating`, and no exploration.
+    """
+
+    layers: Layers
+
+    def plan(self, release: PrivateLosses, previous: AdversarialPlan | None) -> AdversarialPlan:
+        layers = self.layers
+        if previous is None:
+            return first_plan(layers)
+        counts = np.maximum(release.transitions, 0.0)
+        totals = counts.sum(axis=-1, keepdims=True)
+        S = layers.num_states
+        model = np.where(totals > 0.0, counts / np.where(totals > 0.0, totals, 1.0), 1.0 / S)
+        losses = release.losses / max(release.num_episodes, 1) + 1e-9 * np.arange(layers.num_actions)
+        unbounded = (-np.inf, np.inf)
+        plan = greedy_plan(Model(model, -losses, totals[..., 0]), layers.horizon, reward_range=unbounded)
+        solution = previous.solution
+        return AdversarialPlan(
+            plan.policy, previous.boxes, solution, release.counted, release.num_blocks, previous.solves + 1
+        )
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """When sums are released, in public: counts at geometric epochs, losses every `loss_length` users."""
+
+    num_episodes: int
+    loss_length: int = 1
+    count_growth: float = 1.2
+    count_first: int = 1
+
+    def count_ends(self) -> list[int]:
+        ends, end = [], self.count_first
+        while end < self.num_episodes:
+            ends.append(end)
+            end = max(end + 1, math.ceil(self.count_growth * end)) if self.count_growth > 1.0 else end + 1
+        return ends
+
+    def loss_ends(self) -> list[int]:
+        return list(range(self.loss_length, self.num_episodes, self.loss_length))
+
+    @property
+    def num_loss_blocks(self) -> int:
+        return max(len(self.loss_ends()), 1)
+
+    @property
+    def num_count_blocks(self) -> int:
+        return max(len(self.count_ends()), 1)
