@@ -3,13 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: help install demo test lint bench docs clean results-online
+.PHONY: help install demo test lint bench results-spotlight docs clean results-online
 
 help:
 	@echo "make demo     install, compare the learners on RiverSwim, write demo/regret.png"
 	@echo "make test     install, check style and types, run all tests"
 	@echo "make install  only create .venv, with everything the other targets need"
 	@echo "make bench    measure speed against plain baselines, write benchmarks/results.json"
+	@echo "make results-spotlight  the table of docs/results-spotlight.md (minutes, can be continued)"
 	@echo "make results-online  the table of docs/results-online.md (up to 40 minutes, can be continued)"
 	@echo "make docs     rewrite docs/algorithms.md from the catalog"
 	@echo "make clean    remove everything that make made (results of your own runs stay)"
@@ -39,6 +40,9 @@ lint: install
 
 test: lint
 	$(BIN)/pytest -q -n 2
+
+results-spotlight: install
+	$(BIN)/python benchmarks/results_spotlight.py
 
 bench: install
 	$(BIN)/python benchmarks/run.py

@@ -21,7 +21,7 @@ DOUBT = 0.1
 #: A cell is known from N ≥ max(LEAST, (ln(n_sub/DOUBT)/√2 + SURPLUS)·sd·√(survivors + 1)) on.
 SURPLUS, LEAST = 0.3, 5.0
 #: Explore when this share of the users would meet an unknown cell; otherwise refine what is known.
-EXPLORE_MASS = 0.3
+EXPLORE_MASS = 0.1
 #: Cells with fewer effective reports than a level are refined; it grows until every user meets one of them.
 LEVEL_START, LEVEL_GROWTH = 20.0, 1.5
 #: Targets that would collect less than this many times 2·sd are not worth their noise.
@@ -32,15 +32,18 @@ RESTART = 1.5
 SHORT = 0.3
 #: Trust after a short epoch, its recovery per epoch, and what a target needs.
 LOSS, RECOVERY, TRUSTED = 0.4, 1.15, 0.5
+#: Epochs are no shorter than for cells with a dozen sub-cells, however few a cell has.
+PLAIN = 4.4
 #: The start, where it is not public, is asked for once and thoroughly.
 START_FACTOR = 4.0
 
 
 class Sizing(NamedTuple):
-    """How long an epoch is: its most visited target shall collect signal·2·sd reports."""
+    """How long an epoch is: its most visited target shall collect n·rate = signal·(ln(n_sub/DOUBT)/√2 + 1)·sd(n)
+    reports, so that a successor of probability 1/signal stands out of the noise by a standard deviation."""
 
-    explore: float = 8.0
-    refine: float = 10.0
+    explore: float = 3.6
+    refine: float = 4.6
     fewest: float = 5.0  # reports of the most visited target, whatever the noise
     first: int = 200  # an epoch may have that many users, or the share `cap` of all so far
     cap: float = 0.3
@@ -49,7 +52,7 @@ class Sizing(NamedTuple):
 
 #: Noise does not grow with the epoch, so short ones cost nothing; at home it grows like √n, and they do.
 CURATOR = Sizing()
-AT_HOME = Sizing(explore=4.0, refine=4.0, fewest=40.0, first=1000, floor=0.05)
+AT_HOME = Sizing(explore=1.8, refine=1.8, fewest=40.0, first=1000, floor=0.05)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +178,8 @@ class Spotlight:
         wanted = np.zeros(release.alphabet.num_rows, dtype=np.bool_)
         wanted[-1] = True
         signal = START_FACTOR * self.sizing.explore
-        users = epoch_length(release, 1.0, release.alphabet.num_states, signal, self.sizing)
+        S = release.alphabet.num_states
+        users = epoch_length(release, 1.0, S, signal * stand_out(S), self.sizing)
         return Focus(wanted, wanted.astype(np.float64), users, False)
 
     def _focus(
@@ -203,7 +207,8 @@ class Spotlight:
         rates = predicted(wanted, release.reports)
         items = int(alphabet.sizes[:C][wanted].sum())
         signal = sizing.explore if exploring else sizing.refine
-        users = epoch_length(release, float(rates.max()), items, signal, sizing)
+        most = int(rates.argmax())
+        users = epoch_length(release, rates[most], items, signal * stand_out(alphabet.sizes[most]), sizing)
         worthwhile = wanted & (rates * users >= 2.0 * DROP * math.sqrt(release.noise.variance(users, items)))
         if worthwhile.any() and not (worthwhile == wanted).all():
             wanted = worthwhile
@@ -279,11 +284,16 @@ def least_known(knowledge: Knowledge, cells: Estimate, visits: Floats, candidate
     return chosen
 
 
+def stand_out(size: int) -> float:
+    """How many standard deviations of noise a sub-cell of so many must exceed, and one more; at least PLAIN."""
+    return max(PLAIN, math.log(size / DOUBT) / math.sqrt(2.0) + 1.0)
+
+
 def epoch_length(release: PrivateReports, rate: float, items: int, signal: float, sizing: Sizing) -> int:
-    """Users until the most visited target, with `rate` reports per user, has collected signal·2·sd(n) reports."""
+    """Users until the most visited target, with `rate` reports per user, has collected signal·sd(n) reports."""
     k, rate = release.num_episodes, max(rate, 1e-9)
     n = 1.0
     for _ in range(40):  # fixed point: sd is constant, or grows like √n, and then the error is halved in every round
-        n = 2.0 * signal * math.sqrt(release.noise.variance(max(1, math.ceil(n)), items)) / rate
+        n = signal * math.sqrt(release.noise.variance(max(1, math.ceil(n)), items)) / rate
     n = min(max(n, sizing.fewest / rate), max(sizing.first, sizing.cap * k))
     return max(1, math.ceil(max(n, sizing.floor * k)))

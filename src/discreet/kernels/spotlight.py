@@ -160,7 +160,7 @@ def optimistic_values(
                         variance += rows[c, y] * (V[y] - mean) * (V[y] - mean)
                     variance += means[c] * (1.0 - means[c])
                     bonus = np.sqrt(2.0 * variance * iota / counts[c]) + (high - low) * iota / (3.0 * counts[c])
-                    q = means[c] + mean + confidence * bonus + hidden[c] * max(high - mean, 0.0)
+                    q = means[c] + mean + confidence * bonus + hidden[c] * (1.0 - means[c] + max(high - mean, 0.0))
                 q = min(q, top)
                 quality[h, s, a] = q
                 if q > best_quality:
