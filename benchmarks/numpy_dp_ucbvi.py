@@ -25,6 +25,12 @@ def projected(counts: Floats, totals: Floats, slack: float) -> Floats:
     return np.where(upper[:, None] < 0, 0.0, rows)
 
 
+def discrete_laplace(rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Floats:
+    """The same integer law as the library's noise: a difference of two geometric numbers."""
+    p = -math.expm1(-1.0 / scale)
+    return (rng.geometric(p, shape) - rng.geometric(p, shape)).astype(np.float64)
+
+
 def run(mdp: FiniteMDP, num_episodes: int, scale: float, grid: float, width: float, seed: int = 0) -> float:
     """Play episodes with a release and a plan for each; returns a checksum of the last values."""
     rng = np.random.default_rng(seed)
@@ -32,7 +38,7 @@ def run(mdp: FiniteMDP, num_episodes: int, scale: float, grid: float, width: flo
     true = np.cumsum(np.broadcast_to(mdp.transitions, (H, S, A, S)), axis=-1)
     means = np.broadcast_to(mdp.rewards, (H, S, A))
     visits, transitions, rewards = np.zeros((H, S, A)), np.zeros((H, S, A, S)), np.zeros((H, S, A))
-    shapes = (visits.shape, transitions.shape, rewards.shape)
+    shapes, scales = (visits.shape, transitions.shape, rewards.shape), (scale, scale, scale / grid)
     nodes: dict[int, list[Floats]] = {}
     iota = math.log(30 * H * S * A * num_episodes * H / 0.1)
     E = 4 * width
@@ -46,10 +52,11 @@ def run(mdp: FiniteMDP, num_episodes: int, scale: float, grid: float, width: flo
             low = (k & -k).bit_length() - 1
             for level in range(low):
                 nodes.pop(level, None)
-            nodes[low] = [np.rint(rng.laplace(0.0, scale, shape)) for shape in shapes]
+            nodes[low] = [discrete_laplace(rng, b, shape) for b, shape in zip(scales, shapes, strict=True)]
         noisy = [
             table + sum(node[i] for node in nodes.values()) for i, table in enumerate((visits, transitions, rewards))
         ]
+        noisy[2] = noisy[2] * grid
         rows = projected(noisy[1].reshape(-1, S), noisy[0].reshape(-1), width) + 2 * width / S
         n = np.maximum(rows.sum(axis=1), 1e-9)
         P = (rows / n[:, None]).reshape(H, S, A, S)
@@ -74,7 +81,7 @@ def run(mdp: FiniteMDP, num_episodes: int, scale: float, grid: float, width: flo
             s = states[h]
             a = actions[h] = policy[h, s]
             states[h + 1] = min(np.searchsorted(true[h, s, a], moves[h], side="right"), S - 1)
-        earned = np.rint((coins < means[steps, states[:-1], actions]) / grid) * grid
+        earned = np.rint((coins < means[steps, states[:-1], actions]) / grid)
         visits[steps, states[:-1], actions] += 1
         transitions[steps, states[:-1], actions, states[1:]] += 1
         rewards[steps, states[:-1], actions] += earned
