@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from discreet.agents.oreps import (
     Leader,
     RegularisedLeader,
 )
-from discreet.envs.adversaries import LossSequence
+from discreet.envs.adversaries import LossSequence, adversary
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import layers as reachable
 from discreet.episodes import MDPSimulator
@@ -378,9 +378,18 @@ def warning(learner: Learner, layers: Layers, num_episodes: int) -> str | None:
     )
 
 
+def checked(experiment: Experiment, mdp: FiniteMDP) -> str | None:
+    """Build everything but the run, so that whatever is wrong is said first; returns a warning, if there is one."""
+    problem = problem_of(experiment, mdp)
+    learner = LEARNERS[experiment.algorithm](problem)
+    spec = LossSpec.for_episodes(problem.layers, learner.feedback, experiment.episodes)
+    learner.privatizer.open(spec, NoiseSource.seeded(0))
+    adversary(experiment.adversary, mdp, experiment.episodes, experiment.instance)
+    return warning(learner, problem.layers, experiment.episodes)
+
+
 def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None = None) -> RunResult:
     """The adversarial form of `experiment.run`: the same result, with regret in hindsight and losses for values."""
-    from discreet.envs.adversaries import adversary
     from discreet.experiment import RunResult, Setting
 
     mdp = Setting.of(experiment).mdp
@@ -426,9 +435,9 @@ def problem_of(experiment: Experiment, mdp: FiniteMDP) -> Problem:
         experiment.epsilon,
         experiment.delta,
         experiment.model,
-        experiment.neighbours,  # type: ignore[arg-type]
+        cast(Neighbours, experiment.neighbours),
         experiment.mode,
         experiment.losses == "public",
-        experiment.estimator,  # type: ignore[arg-type]
+        cast(Estimator, experiment.estimator),
         experiment.confidence_scale,
     )

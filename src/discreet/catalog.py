@@ -89,6 +89,7 @@ class Algorithm:
     models: tuple[str, ...] = ("joint",)
     heavy: bool = False  # takes rewards without a bound
     twin: str | None = None  # the learner without privacy that it is compared with
+    runner: str = "online"  # or "adversarial": losses chosen by an adversary, regret in hindsight
 
 
 MODES = ("practical", "paper")
@@ -233,8 +234,20 @@ def _spotlight(problem: Problem) -> Triple:
     return Triple(agent, Reports(problem.budget, problem.neighbours, structure=facts), GeometricEpochs())
 
 
+def _no_triple(problem: Problem) -> Triple:
+    raise ValueError(
+        "this learner plays against adversarial losses; it is run by discreet.adversarial"
+    )
+
+
+def _adversarial(name: str, summary: str, source: str, twin: str | None = None) -> Algorithm:
+    private = twin is not None
+    models = ONLINE if private else ("joint",)
+    return Algorithm(name, summary, source, _no_triple, private, models, twin=twin, runner="adversarial")
+
+
 ONLINE = ("joint", "local")
-_ALGORITHMS = (
+_ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _ucbvi),
     Algorithm("ucbvi-bernstein", "optimistic value iteration, Bernstein bonus", "[AOM17] bonus 2", _ucbvi_bernstein),
     Algorithm("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _oppo),
@@ -297,6 +310,15 @@ _ALGORITHMS = (
     Algorithm(
         "pucb", "the first private learner, Hoeffding bonus", "[VBKW20]", _pucb, True, ("joint",), twin="ucbvi"
     ),
+)
+
+_ALGORITHMS += (
+    _adversarial("private-uc-o-reps", "adversarial losses, all of them seen", "[BZZDTCC24] Alg. 1", "uc-o-reps"),
+    _adversarial("private-uob-lbps", "adversarial losses, seen along the way", "[BZZDTCC24] Alg. 3", "uob-lbps"),
+    _adversarial("uc-o-reps", "regularised leader over occupancy measures", "[RM19]"),
+    _adversarial("uob-lbps", "log-barrier mirror descent, bandit losses", "[BZZDTCC24], without privacy"),
+    _adversarial("uob-reps", "entropy mirror descent, bandit losses", "[JJLSY20]"),
+    _adversarial("follow-the-leader", "best policy for the losses so far; a baseline", "folklore"),
 )
 
 ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType({entry.name: entry for entry in _ALGORITHMS})

@@ -18,6 +18,7 @@ from discreet.agents.heavy_tails import Moments
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar, Kind
 from discreet.envs import registry
+from discreet.envs.adversaries import ADVERSARIES
 from discreet.envs.rewards import RewardLaw
 from discreet.episodes import Episodes, MDPSimulator, Simulator
 from discreet.kernels import loop as kernel
@@ -69,6 +70,9 @@ class Experiment:
     moment_order: float = 1.0
     moment_bound: float | None = None
     mean_bound: float | None = None
+    adversary: str = "iid"
+    losses: str = "private"
+    estimator: str = "corrected"
 
     def __post_init__(self) -> None:
         if self.episodes < 1:
@@ -92,6 +96,9 @@ class Experiment:
         for option, value, choices in (
             ("bonus", self.bonus, get_args(Kind)),
             ("local-reports", self.local_reports, catalog.LOCAL_REPORTS),
+            ("adversary", self.adversary, ADVERSARIES),
+            ("losses", self.losses, ("private", "public")),
+            ("estimator", self.estimator, ("corrected", "paper")),
         ):
             if value not in choices:
                 raise ValueError(f"unknown {option} {value!r}; choose one of {', '.join(choices)}")
@@ -240,6 +247,10 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
 
     `seed=None` draws fresh randomness and secure noise; any seed makes the run a simulation.
     """
+    if catalog.algorithm(experiment.algorithm).runner == "adversarial":
+        from discreet import adversarial
+
+        return adversarial.run(experiment, seed, progress)
     setting = Setting.of(experiment)
     mdp, spec = setting.mdp, setting.spec
     triple = setting.triple(experiment, seed)

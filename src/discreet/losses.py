@@ -1,4 +1,4 @@
-"""What one user of an adversarial problem contributes, as integers, and how far she can move it. Raw side of the wall."""
+"""What one user of an adversarial problem contributes, as integers, and how far she can move it. Raw data."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class LossSpec:
     def sensitivity(self, neighbours: Neighbours) -> dict[str, Sensitivity]:
         """Per table, in its integers.
 
-        Counts: 2 per step (replace), 1 (zero-out). Whole loss tables: every cell may move by its full range under both
-        relations, XA and √(XA). Losses along a trajectory: as visits, for ℓ + ℓ' ≤ 2 where the cells differ.
+        Counts: 2 per step (replace), 1 (zero-out). Whole loss tables: every cell may move by its full range under
+        both relations, XA and √(XA). Losses along a trajectory: as visits, for ℓ + ℓ' ≤ 2 where the cells differ.
         """
         H, XA = self.layers.horizon, self.layers.num_cells
         episodes = {"replace": 2, "zero-out": 1}[neighbours]

@@ -160,8 +160,8 @@ class BanditDescent:
     """q_{k+1} = argmin η·⟨ℓ̂_k, q⟩ + D(q‖q_k) with the losses of the last block, seen along trajectories only.
 
     corrected: ℓ̂ = clip(ℓ̃, −E', n + E')/u, unbiased up to the clip; paper: ℓ̂ = clip((ℓ̃+E')/(2E'+n), 0, 1)/u, which
-    adds about 1/(2u) to every action, most to those hardly played, and has linear regret. u is the upper occupancy bound,
-    n the users of the block, ℓ̃ their noisy sum of losses, E' its width.
+    adds about 1/(2u) to every action, most to those hardly played, and has linear regret. u is the upper occupancy
+    bound, n the users of the block, ℓ̃ their noisy sum of losses, E' its width.
     `regulariser`: "barrier" (log barrier; Private-UOB-LBPS [BZZDTCC24 Alg. 3]) or "entropy" (UOB-REPS [JJLSY20]: the
     estimator then has the implicit bias u + γ).
     Differs: a policy is kept for a block of users, whose losses get one noise.

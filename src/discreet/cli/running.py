@@ -79,6 +79,11 @@ def run(
     known_zero_rewards: Annotated[
         bool, typer.Option("--known-zero-rewards", help="Declare public which cells never pay.")
     ] = False,
+    adversary: Annotated[
+        str, typer.Option(help="Adversarial losses: iid, switch, sinusoid, blocks, flips or alternating.")
+    ] = "iid",
+    losses: Annotated[str, typer.Option(help="Adversarial losses: private, or public tables.")] = "private",
+    estimator: Annotated[str, typer.Option(help="Bandit losses: corrected, or paper (as printed).")] = "corrected",
     out: Annotated[Path | None, typer.Option(help="Folder for results; seeds found there are not run again.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
     jobs: Jobs = 1,
@@ -130,6 +135,9 @@ def run(
         public_initial=public_initial,
         known_successors=known_successors,
         known_zero_rewards=known_zero_rewards,
+        adversary=adversary,
+        losses=losses,
+        estimator=estimator,
     )
     wanted = [None] if secure else seed_list(seeds or "0:1")
     with compilation_notice():
@@ -155,11 +163,19 @@ class Ready:
 
 def prepared(experiment: Experiment) -> Ready:
     """Build everything but the run, so that whatever is wrong is said before anything is computed."""
+    from discreet.catalog import algorithm
     from discreet.experiment import Setting
     from discreet.privacy.noise import NoiseSource
 
     setting = Setting.of(experiment)
     explicit = replace(experiment, states=setting.mdp.num_states, horizon=setting.mdp.horizon)
+    if algorithm(experiment.algorithm).runner == "adversarial":
+        from discreet.adversarial import checked
+
+        told = checked(explicit, setting.mdp)
+        if told is not None:
+            note(f"warning: {told}")
+        return Ready(explicit, setting)
     triple = setting.triple(explicit)
     triple.privatizer.open(setting.spec, explicit.episodes, NoiseSource.seeded(0))
     if explicit.epsilon is not None:
@@ -234,8 +250,24 @@ def document(ready: Ready, summary: Summary) -> dict[str, Any]:
         "episodes_per_second": summary.episodes_per_second,
         "guarantee": {**guarantee, "simulation": rows[0].simulation},
         "ledger": ledger,
+        **adversarial_part(experiment, rows),
         "id": rows[0].id,
         "version": rows[0].version,
+    }
+
+
+def adversarial_part(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Any]:
+    """What only runs against an adversary have; values are then mean losses, regret is against hindsight."""
+    from discreet.catalog import algorithm
+
+    if algorithm(experiment.algorithm).runner != "adversarial":
+        return {}
+    return {
+        "adversary": experiment.adversary,
+        "losses": experiment.losses,
+        "estimator": experiment.estimator,
+        "regret_per_step": [row.diagnostics["regret_per_step"] for row in rows],
+        "unsolved": [row.diagnostics["unsolved"] for row in rows],
     }
 
 
@@ -361,7 +393,7 @@ def demo_experiments(episodes: int) -> list[Experiment]:
     return [
         Experiment(name, episodes=episodes, pooled=True, epsilon=DEMO_EPSILON if entry.private else None)
         for name, entry in ALGORITHMS.items()
-        if "joint" in entry.models
+        if "joint" in entry.models and entry.runner == "online"
     ]
 
 

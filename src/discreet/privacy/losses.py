@@ -449,7 +449,8 @@ class ExactLossStream(LossStream):
             self._shown[name] = self._raw[name].astype(np.float64)
 
     def _close_losses(self) -> None:
-        before, self._shown["losses"] = self._shown["losses"], self._raw["losses"] * self.spec.grid
+        before = self._shown["losses"]
+        self._shown["losses"] = np.asarray(self._raw["losses"] * self.spec.grid, dtype=np.float64)
         self._latest = self._shown["losses"] - before
 
     def _build(self) -> PrivateLosses:
@@ -648,7 +649,7 @@ class LocalLossStream(LossStream):
         steps = spec.layers.horizon if self._bandit else max(spec.layers.horizon - 1, 1)
         factor = steps * (2.0 if self._split else 1.0) / (0.5 - self._q)
         self._count_deviation = factor * math.sqrt(max(self._steppers, 0) * self._q * (1.0 - self._q))
-        return factor * (self._ons - self._steppers * self._q)
+        return np.asarray(factor * (self._ons - self._steppers * self._q), dtype=np.float64)
 
     def _close_counts(self) -> None:
         estimates = self._estimates()
@@ -662,7 +663,7 @@ class LocalLossStream(LossStream):
             ones = self._estimates().reshape(-1, 2)[:, 1]
             losses = self._along(ones)
         elif self._public:
-            losses = self._public_sums * self.spec.grid
+            losses = np.asarray(self._public_sums * self.spec.grid, dtype=np.float64)
         else:
             losses = self._loss_sums.copy()
         self._latest, self._losses = losses - self._losses, losses
@@ -739,7 +740,8 @@ class LocalLaplaceLossStream(LossStream):
             self._shown[name] = self._totals[name].astype(np.float64)
 
     def _close_losses(self) -> None:
-        before, self._shown["losses"] = self._shown["losses"], self._totals["losses"] * self.spec.grid
+        before = self._shown["losses"]
+        self._shown["losses"] = np.asarray(self._totals["losses"] * self.spec.grid, dtype=np.float64)
         self._latest = self._shown["losses"] - before
 
     def _build(self) -> PrivateLosses:
