@@ -15,6 +15,7 @@ import pytest
 
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar
+from discreet.experiment import Experiment, run
 from discreet.privacy.accounting import Budget
 from discreet.privacy.epochs import Epochs
 from discreet.privacy.exact import Exact
@@ -242,3 +243,22 @@ def test_a_closed_one_shot_stays_closed():
             closed.add(users[0])
     with pytest.raises(ValueError, match="add all users"):
         one_shot.open(SPEC, K, NoiseSource.seeded(0)).release()
+
+
+def test_a_finished_run_holds_no_raw_sum(monkeypatch):
+    """Everything the vault of a run ever held, against everything its result can reach or pickle to."""
+    vaults = []
+    original = RawSums.__init__
+
+    def remembered(self, *arguments):
+        original(self, *arguments)
+        vaults.append(self)
+
+    monkeypatch.setattr(RawSums, "__init__", remembered)
+    monkeypatch.setattr(RawSums, "clear", lambda self: None)  # keep what an epoch would forget
+    result = run(Experiment("dp-ucbvi", states=3, horizon=4, episodes=300, epsilon=1.0), 0)
+    secrets = [table.astype(float) for vault in vaults for table in vault.tables().values() if table.any()]
+    assert secrets
+    assert not holds(reachable(result), secrets)
+    blob = pickle.dumps(result)
+    assert all(secret.astype(kind).tobytes() not in blob for secret in secrets for kind in (float, np.int64))
