@@ -1,0 +1,153 @@
+"""Attacks on the shipped report streams: near the claim, never above it; broken ones are refuted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from discreet.agents.spotlight import Spotlight
+from discreet.episodes import Episodes
+from discreet.privacy.accounting import Budget
+from discreet.privacy.audit import Game, audited
+from discreet.privacy.local_reports import LocalReports
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.reports import Reports
+from discreet.statistics import CountSpec
+from discreet.structure import PublicStructure
+from oracles_spotlight import TwoReports, VisitedOnly, announced
+
+START = PublicStructure(initial=np.array([1.0, 0.0]))
+SPEC = CountSpec(2, 2, 2, True, 1.0)
+TRIALS = 16_000
+
+#: The user in question: she stays and never pays, or she goes right twice and pays both times.
+WORLDS = (
+    Episodes(np.array([[0, 0, 0]]), np.array([[0, 0]]), np.zeros((1, 2))),
+    Episodes(np.array([[0, 1, 1]]), np.array([[1, 1]]), np.ones((1, 2))),
+)
+
+
+def report_game(privatizer, reports=1):
+    """One user per epoch, everything asked for: what is seen is the released histogram."""
+    alphabet = privatizer.open(SPEC, 1, NoiseSource.seeded(0)).alphabet
+    plan = announced(alphabet, range(4))
+    centres = np.array([_alone(world, reports) for world in (0, 1)])
+
+    def views(world, trials, noise):
+        stream = privatizer.open(SPEC, trials, noise)
+        rows = np.empty((trials, 16))
+        for i in range(trials):
+            stream.begin(plan)
+            stream.add(WORLDS[world])
+            rows[i] = stream.release().histogram.reshape(-1)
+        return rows
+
+    def scores(view):
+        near = [np.abs(view - centre).sum(axis=1) for centre in centres]
+        exact = [(view == centre)[:, centre != centres[1 - i]].sum(axis=1) for i, centre in enumerate(centres)]
+        return np.stack([near[0] - near[1], exact[1] - exact[0]], axis=1).astype(float)
+
+    return Game(1.0, views, scores)
+
+
+def _alone(world, reports=1):
+    """Her histogram without noise: the attacker knows both stories."""
+    stream = Reports(Budget.pure(np.inf), reports=reports, structure=START).open(SPEC, 1, NoiseSource.seeded(0))
+    stream.begin(announced(stream.alphabet, range(4)))
+    stream.add(WORLDS[world])
+    return stream.release().histogram.reshape(-1)
+
+
+def test_the_shipped_stream_leaks_nearly_what_it_claims_and_no_more():
+    found = audited("reports", report_game(Reports(Budget.pure(1.0), structure=START)), TRIALS)
+    assert not found.refuted
+    assert 0.75 < found.lower_bound <= 1.0
+
+
+def test_two_reports_leak_nearly_what_they_claim():
+    found = audited("two reports", report_game(Reports(Budget.pure(1.0), reports=2, structure=START), 2), TRIALS)
+    assert not found.refuted
+    assert 0.65 < found.lower_bound <= 1.0
+
+
+def test_a_second_report_with_the_noise_of_one_is_refuted():
+    assert audited("second report", report_game(TwoReports(Budget.pure(1.0), structure=START), 2), TRIALS).refuted
+
+
+def test_noise_on_visited_sub_cells_only_is_refuted():
+    assert audited("visited only", report_game(VisitedOnly(Budget.pure(1.0), structure=START)), 4000).refuted
+
+
+def local_game():
+    privatizer = LocalReports(Budget.pure(1.0), START)
+
+    def views(world, trials, noise):
+        stream = privatizer.open(SPEC, trials, noise)
+        stream.begin(announced(stream.alphabet, range(4)))
+        one = WORLDS[world]
+        noise_of_user = noise.spawn()
+        rows = np.empty((trials, 16))
+        answer = stream.encoder.answer(one.states[0], one.actions[0], one.rewards[0], noise_of_user)
+        rows[:] = stream.encoder.randomise(np.full(trials, answer), noise_of_user)
+        return rows
+
+    def scores(view):
+        places = [0, 7]  # (cell 0, s'=0, no reward) and (cell 1, s'=1, reward)
+        return (view[:, places[1]] - view[:, places[0]])[:, None]
+
+    return Game(1.0, views, scores)
+
+
+def test_the_local_message_leaks_nearly_what_it_claims_and_no_more():
+    found = audited("local report", local_game(), 60_000)
+    assert not found.refuted
+    assert 0.85 < found.lower_bound <= 1.0
+
+
+# Targets ------------------------------------------------------------------------------------------------------------
+
+
+def adaptive_game(raw_targets):
+    """Two epochs: the user in question is in the first, somebody else in the second, whose targets follow.
+
+    Seen are the first release and the second targets: chosen by the shipped learner from the release, or by the
+    mutant from the raw sums.
+    """
+    privatizer = Reports(Budget.pure(1.0), structure=START)
+    agent = Spotlight(1000, START.initial)
+
+    def views(world, trials, noise):
+        rows = np.empty((trials, 17))
+        for i in range(trials):
+            stream = privatizer.open(SPEC, 3, noise)
+            first = agent.plan(stream.release(), None)
+            plan = announced(stream.alphabet, range(4))
+            focus = first.focus._replace(wanted=plan.announcement.cells, rates=np.full(4, 0.25), users=1)
+            asked = replace(first, announcement=plan.announcement, focus=focus)
+            stream.begin(asked)
+            stream.add(WORLDS[world])
+            raw = stream._histogram.copy()
+            release = stream.release()
+            targets = agent.plan(release, asked).announcement.cells
+            if raw_targets:
+                targets = raw.sum(axis=1) > 0
+            rows[i, :16] = release.histogram.reshape(-1)
+            rows[i, 16] = float(targets[1]) - float(targets[0])
+        return rows
+
+    centres = np.array([_alone(world) for world in (0, 1)])
+
+    def scores(view):
+        near = [np.abs(view[:, :16] - centre).sum(axis=1) for centre in centres]
+        return np.stack([near[0] - near[1], view[:, 16]], axis=1)
+
+    return Game(1.0, views, scores)
+
+
+def test_targets_chosen_from_releases_add_nothing():
+    assert not audited("targets of the learner", adaptive_game(False), 1200).refuted
+
+
+def test_targets_chosen_from_raw_sums_are_refuted():
+    assert audited("targets from raw sums", adaptive_game(True), 1200).refuted
