@@ -110,7 +110,7 @@ def _composed(one: Loss, other: Loss) -> Loss:
     mass = np.convolve(one.mass, other.mass)
     low = int(np.searchsorted(np.cumsum(mass), 1e-22))
     high = mass.size - int(np.searchsorted(np.cumsum(mass[::-1]), 1e-22))
-    infinite = one.infinite + other.infinite + 2e-22
+    infinite = one.infinite + other.infinite * (1.0 - one.infinite) + 2e-22
     return Loss(one.start + other.start + low, mass[low:high], infinite, one.step)
 
 
@@ -162,7 +162,7 @@ def _few(bits: int, probability: float, down: int, up: int, epsilon: float) -> f
     loss, mass, infinite = parts[0]
     for other, weight, more in parts[1:]:
         loss, mass = np.add.outer(loss, other).ravel(), np.multiply.outer(mass, weight).ravel()
-        infinite += more
+        infinite += more * (1.0 - infinite)
     above = loss > epsilon
     surplus = float(mass[above] @ -np.expm1(epsilon - loss[above]))
     return min(1.0, (infinite + surplus) * (1.0 + _ROUNDING))

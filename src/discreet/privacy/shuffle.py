@@ -318,6 +318,11 @@ class _BatchStream:
         self._seen = self._users = 0
 
     def _take(self, contribution: Episodes | Counts) -> None:
+        if isinstance(contribution, Counts) and not any(table.any() for _, table in contribution.tables()):
+            self._admit(contribution.num_episodes)  # users who did nothing have no first visits to be read off
+            self._seen += contribution.num_episodes
+            self._users += contribution.num_episodes
+            return
         episodes = checked_episodes(contribution, self._spec)
         self._admit(len(episodes))
         self._raw += summed_bits(episodes, self._spec, self._noise)
