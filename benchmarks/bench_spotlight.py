@@ -1,0 +1,70 @@
+"""Spotlight's loop against the non-private learner with geometric epochs, on the same problems."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench_loop import Row, dense_mdp, row
+from discreet import experiment as runner
+from discreet.agents.spotlight import Spotlight
+from discreet.agents.ucbvi import UCBVI
+from discreet.catalog import Problem, Triple, algorithm
+from discreet.envs.rewards import RewardLaw
+from discreet.envs.tabular import riverswim
+from discreet.episodes import MDPSimulator
+from discreet.mdp import FiniteMDP
+from discreet.privacy.noise import NoiseSource
+from discreet.statistics import CountSpec
+from discreet.structure import PublicStructure
+
+EPISODES = 1_000_000
+
+
+def episodes_per_second(name: str, mdp: FiniteMDP, num_episodes: int, model: str = "joint") -> float:
+    """CPU rate of the general loop: plan, noise, rollout, update; pooled."""
+    H, S, A = mdp.horizon, mdp.num_states, mdp.num_actions
+    private = algorithm(name).private
+    problem = Problem(
+        S,
+        A,
+        H,
+        num_episodes,
+        True,
+        epsilon=1.0 if private else None,
+        model=model,
+        structure=PublicStructure(initial=mdp.initial),
+    )
+    triple: Triple = algorithm(name).build(problem)
+    assert isinstance(triple.agent, Spotlight if private else UCBVI)
+    clock = runner.Clock()
+    spec = CountSpec.for_episodes(S, A, H, True, num_episodes)
+    simulator = MDPSimulator(mdp, RewardLaw(), 0)
+    parts = runner._loop(triple, simulator, spec, num_episodes, NoiseSource.seeded(0), clock)
+    assert sum(part.users for part in parts) == num_episodes
+    return num_episodes / clock.seconds
+
+
+def compared(label: str, mdp: FiniteMDP, model: str = "joint") -> Row:
+    rates = {}
+    for name in ("spotlight", "ucbvi-bernstein"):
+        episodes_per_second(name, mdp, 1000, model if name == "spotlight" else "joint")
+        samples = [
+            episodes_per_second(name, mdp, EPISODES, model if name == "spotlight" else "joint")
+            for _ in range(3 if mdp.num_states < 50 else 1)
+        ]
+        rates[name] = float(np.median(samples))
+    return row(label, rates["spotlight"], rates["ucbvi-bernstein"], "non-private epochs", "episodes/s", 0.2)
+
+
+def rows() -> list[Row]:
+    river = riverswim(6, 20)
+    return [
+        compared("Spotlight joint, RiverSwim S=6 A=2 H=20 pooled, K=10⁶", river),
+        compared("Spotlight local, RiverSwim S=6 A=2 H=20 pooled, K=10⁶", river, "local"),
+        compared("Spotlight joint, dense random S=100 A=10 H=20 pooled, K=10⁶", dense_mdp()),
+    ]
+
+
+if __name__ == "__main__":
+    for line in rows():
+        print(line)
