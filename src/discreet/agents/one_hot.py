@@ -111,4 +111,4 @@ class OneHotVI:
         quality, value, actions = self.values(release, self.estimate(release))
         policy = np.zeros(release.cells.shape)
         np.put_along_axis(policy, actions[..., None], 1.0, axis=2)
-        return Plan(policy, value, quality, release.num_users)
+        return Plan(policy, value, quality, release.num_users, actions=actions)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from discreet.cli import listing, privacy, running
+from discreet.cli import listing, offline, privacy, running
 from discreet.cli.terminal import Commands, say
 
 app = typer.Typer(
@@ -62,6 +62,9 @@ app.command("plot")(running.plot)
 app.command("demo")(running.demo)
 app.command("calibrate")(privacy.calibrate)
 app.command("audit")(privacy.audit)
+app.command("fit")(offline.fit)
+app.command("verify")(offline.verify)
+app.command("evaluate")(offline.evaluate)
 
 
 def main() -> None:

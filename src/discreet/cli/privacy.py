@@ -24,10 +24,13 @@ def calibrate(
     horizon: Annotated[int, typer.Option(help="Steps per episode.")] = 20,
     episodes: Annotated[int, typer.Option(help="Episodes; every episode is another user.")] = 20_000,
     delta: Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")] = 0.0,
-    model: Annotated[str, typer.Option(help="joint or local.")] = "joint",
+    model: Annotated[str, typer.Option(help="joint, shuffle or local.")] = "joint",
     schedule: Annotated[str, typer.Option(help="When to release: every (episode) or epochs (growing).")] = "epochs",
     neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
     pooled: Annotated[bool, typer.Option("--pooled", help="Count over all steps together.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="For `discreet fit`: how many users which budget needs.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
 ) -> None:
     """How much noise a budget needs, and whether one can learn with it. No data is touched.
@@ -39,7 +42,14 @@ def calibrate(
     discreet calibrate --epsilon 1 --pooled                      sharing counts between steps helps
 
     discreet calibrate --epsilon 4 --model local --pooled --json
+
+    discreet calibrate --epsilon 1 --model shuffle --delta 1e-6
     """
+    if offline:
+        from discreet.cli.offline import calibrate_offline
+
+        calibrate_offline(states, actions, horizon, episodes, epsilon, delta, neighbours, pooled, as_json)
+        return
     from discreet.privacy import calibration
 
     relation = one_of("--neighbours", neighbours)

@@ -146,13 +146,9 @@ class LoggedData:
         repairs = self.repairs
         if self.log.enforce:
             repairs = replace(repairs, cut_rows=repairs.rows - repairs.unreadable_rows - rows.num_rows)
-        return Trajectories(
-            np.flatnonzero(person | episode),
-            np.cumsum(person) - 1,
-            *(np.asarray(rows.column(name), dtype=np.int64) for name in columns),
-            num_users=self.num_users,
-            repairs=repairs,
-        )
+        step, state, action, next_state, units = (np.asarray(rows.column(c), dtype=np.int64) for c in columns)
+        starts, persons = np.flatnonzero(person | episode), np.cumsum(person) - 1
+        return Trajectories(starts, persons, step, state, action, next_state, units, self.num_users, repairs)
 
 
 def count(source: Any, log: LogFormat, table: str | None = None) -> StepCounts:

@@ -17,7 +17,6 @@ from discreet.privacy.accounting import (
     Guarantee,
     LedgerEntry,
     Neighbours,
-    compose_parallel,
     gaussian_sigma,
     guarantee_of,
     laplace_scale,
@@ -223,17 +222,16 @@ class Tilted:
 
     def release(
         self, users: Trajectories, spec: CountSpec, cells: Cells, noise: NoiseSource
-    ) -> tuple[PrivateHistogram, Guarantee]:
-        """Both parts, one after the other."""
+    ) -> tuple[PrivateHistogram, dict[str, Guarantee]]:
+        """Both parts, one after the other, and the guarantee of either; for all users the worse of the two holds."""
         each = OneHot(self.budget, self.neighbours, "laplace", self.beta, self.episodes_per_user)
         one = replace(spec, grid=1.0)  # the pilot counts whole steps
         pilot, main = each.entry(one, "pilot steps", 1), each.entry(spec, "reported steps", 1)
-        guarantee = compose_parallel(
-            [
-                each.guarantee(pilot, users.num_users, noise),
-                each.guarantee(main, users.num_users, noise, "weights of steps depend on the pilot's release only"),
-            ]
-        )
+        public = "weights of steps depend on the pilot's release only"
+        parts = {
+            "pilot users": each.guarantee(pilot, users.num_users, noise, public),
+            "other users": each.guarantee(main, users.num_users, noise, public),
+        }
         asked_first = below(noise, 2**32, users.num_users) < int(self.pilot * 2**32)
         asked = asked_first[users.person[users.starts]]
         ends = np.append(users.starts[1:], users.person.size)
@@ -272,7 +270,7 @@ class Tilted:
             self.beta,
             tilted=True,
         )
-        return release, guarantee
+        return release, parts
 
 
 def tilted_weights(visits: Floats, deviation: float, num_users: int, horizon: int) -> Floats:

@@ -1,0 +1,347 @@
+"""From a log to a policy that may be published, and whether what was published still holds."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from discreet.cli.privacy import one_of
+from discreet.cli.terminal import compilation_notice, note, say, say_json, show
+
+if TYPE_CHECKING:
+    from discreet.data.logs import LogFormat
+    from discreet.mdp import Floats
+    from discreet.privacy.accounting import Budget
+
+ALTERED = 1
+Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
+
+
+def fit(
+    logs: Annotated[list[str], typer.Argument(help="Parquet, CSV, Arrow or DuckDB files, or globs of them.")],
+    states: Annotated[str, typer.Option(help="How many, or a file with one name per line.", show_default=False)],
+    actions: Annotated[str, typer.Option(help="How many, or a file with one name per line.", show_default=False)],
+    horizon: Annotated[int, typer.Option(help="Steps per episode.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder for the policy and its certificate.", show_default=False)],
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget per user.")] = None,
+    delta: Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")] = 0.0,
+    rho: Annotated[float | None, typer.Option(help="zCDP budget per user, instead of epsilon.")] = None,
+    algorithm: Annotated[str, typer.Option(help="auto, one-hot or dp-apvi.")] = "auto",
+    mode: Annotated[str, typer.Option(help="practical, or paper: as printed (dp-apvi).")] = "practical",
+    pooled: Annotated[
+        bool,
+        typer.Option("--pooled", help="Count over all steps together: what happens does not depend on the step."),
+    ] = False,
+    neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
+    episodes_per_user: Annotated[int, typer.Option(help="Most episodes of one user that count.")] = 1,
+    columns: Annotated[
+        str, typer.Option(help="Names of columns where they differ: user=patient,reward=score.", show_default=False)
+    ] = "",
+    reward_range: Annotated[str, typer.Option(help="Rewards are clipped to LOW:HIGH and scaled to [0, 1].")] = "0:1",
+    rewards: Annotated[
+        Path | None, typer.Option(help="Known rewards: a CSV file with state, action, reward (scaled to [0, 1]).")
+    ] = None,
+    initial: Annotated[str | None, typer.Option(help="The state everybody starts in, where that is public.")] = None,
+    early_end: Annotated[
+        str,
+        typer.Option(help="Episodes that stop early: absorb (their people have left) or keep (rows as they are)."),
+    ] = "absorb",
+    users: Annotated[int | None, typer.Option(help="Number of users, declared.", show_default="counted")] = None,
+    trust_bounds: Annotated[
+        bool, typer.Option("--trust-bounds", help="Do not enforce the bounds per user; the certificate says so.")
+    ] = False,
+    table: Annotated[str | None, typer.Option(help="Table of a DuckDB database.")] = None,
+    engine: Annotated[str, typer.Option(help="duckdb, or spark (needs discreet\\[spark]).")] = "duckdb",
+    seed: Annotated[int | None, typer.Option(help="A simulation with repeatable noise: protects nobody.")] = None,
+    sign: Annotated[Path | None, typer.Option(help="Sign with this Ed25519 key (PEM).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Learn a policy from logged trajectories and write it with a certificate of its privacy.
+
+    The log has the columns user, episode (optional), step, state, action, reward and next_state (optional), one row
+    per step, counted from 0. Files are only read.
+
+    [bold]Examples[/bold]
+
+    discreet fit visits.parquet --states 12 --actions 3 --horizon 10 --epsilon 1 --out policy/
+
+    discreet fit 'logs/*.csv' --states states.txt --actions drugs.txt --horizon 20 --epsilon 1 --pooled --out policy/
+    """
+    from discreet import offline
+
+    log = log_format(
+        states, actions, horizon, pooled, columns, reward_range, early_end, episodes_per_user, users, not trust_bounds
+    )
+    if seed is not None and seed < 0:
+        raise ValueError(f"--seed is {seed}; it must be at least 0")
+    known = None if rewards is None else read_rewards(rewards, log)
+    start = None if initial is None else start_of(initial, log)
+    with compilation_notice():
+        fitted = offline.fit(
+            source_of(logs, engine),
+            log,
+            budget_of(epsilon, delta, rho),
+            algorithm=algorithm,
+            mode=mode,
+            neighbours=one_of("--neighbours", neighbours),
+            rewards=known,
+            initial=start,
+            seed=seed,
+            table=table,
+        )
+    fitted.save(out, sign)
+    for line in fitted.notices:
+        note(f"notice: {line}")
+    for line in fitted.warnings:
+        note(f"warning: {line}")
+    document = fitted.certificate
+    if as_json:
+        say_json({**document, "folder": str(out), "not_private": vars(fitted.repairs)})
+        return
+    say(f"policy: {out} ({document['algorithm']['name']}: {document['algorithm']['why']})")
+    say(f"guarantee: {document['guarantee']['sentence']}, {document['unit']['users']:,} users")
+    worth = document["estimate"]
+    say(f"known: {100 * worth['covered_state_actions']:.0f} % of the state-action pairs")
+    if worth["value_estimate"] is not None:
+        say(f"estimated value: {worth['value_estimate']:.4g}, surely at least {worth['value_lower']:.4g}")
+
+
+def log_format(
+    states: str,
+    actions: str,
+    horizon: int,
+    pooled: bool,
+    columns: str = "",
+    reward_range: str = "0:1",
+    early_end: str = "absorb",
+    episodes_per_user: int = 1,
+    users: int | None = None,
+    enforce: bool = True,
+) -> LogFormat:
+    """The options that describe a log."""
+    from discreet.data.logs import LogFormat
+
+    num_states, state_names = listed("--states", states)
+    num_actions, action_names = listed("--actions", actions)
+    if early_end not in ("absorb", "keep"):
+        raise ValueError(f"--early-end is {early_end!r}; it must be absorb or keep")
+    return LogFormat(
+        num_states,
+        num_actions,
+        horizon,
+        pooled,
+        state_names,
+        action_names,
+        dict(pair("--columns", part, "=") for part in columns.split(",") if part),
+        episodes_per_user,
+        number_range(reward_range),
+        "absorb" if early_end == "absorb" and enforce else "keep",
+        enforce,
+        users,
+    )
+
+
+def pair(option: str, text: str, sign: str) -> tuple[str, str]:
+    left, found, right = text.partition(sign)
+    if not (found and left and right):
+        raise ValueError(f"{option} holds {text!r}; expected two parts joined by {sign!r}")
+    return left.strip(), right.strip()
+
+
+def number_range(text: str) -> tuple[float, float]:
+    low, high = pair("--reward-range", text, ":")
+    try:
+        return float(low), float(high)
+    except ValueError:
+        raise ValueError(f"--reward-range is {text!r}; expected two numbers such as 0:1") from None
+
+
+def listed(option: str, text: str) -> tuple[int, tuple[str, ...] | None]:
+    """How many there are, and their names if a file gives them."""
+    if text.isdecimal():
+        return int(text), None
+    path = Path(text)
+    if not path.is_file():
+        raise ValueError(f"{option} is {text!r}; expected a number or a file with one name per line")
+    names = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    if not names:
+        raise ValueError(f"{option}: {text} holds no names")
+    return len(names), names
+
+
+def budget_of(epsilon: float | None, delta: float, rho: float | None) -> Budget:
+    from discreet.privacy.accounting import Budget
+
+    if (epsilon is None) == (rho is None):
+        raise ValueError("state a budget: either --epsilon (with or without --delta) or --rho")
+    if rho is not None:
+        return Budget.zcdp(rho, delta or None)
+    assert epsilon is not None
+    return Budget.approximate(epsilon, delta) if delta else Budget.pure(epsilon)
+
+
+def position(names: tuple[str, ...] | None, text: str, limit: int, what: str) -> int:
+    """A state or action by name or by number."""
+    if names is not None and text in names:
+        return names.index(text)
+    if names is None and text.isdecimal() and int(text) < limit:
+        return int(text)
+    raise ValueError(f"{text!r} is no {what} of the {limit} declared")
+
+
+def start_of(text: str, log: LogFormat) -> Floats:
+    import numpy as np
+
+    start = np.zeros(log.num_states)
+    start[position(log.state_names, text, log.num_states, "state")] = 1.0
+    return start
+
+
+def read_rewards(path: Path, log: LogFormat) -> Floats:
+    """(S, A) from a CSV file; every pair must be there."""
+    import numpy as np
+
+    table = np.full((log.num_states, log.num_actions), np.nan)
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.DictReader(file)
+        missing = {"state", "action", "reward"} - set(rows.fieldnames or ())
+        if missing:
+            raise ValueError(f"{path} has no column {sorted(missing)[0]!r}; its columns are {rows.fieldnames}")
+        for row in rows:
+            s = position(log.state_names, row["state"], log.num_states, "state")
+            a = position(log.action_names, row["action"], log.num_actions, "action")
+            try:
+                table[s, a] = float(row["reward"])
+            except ValueError:
+                raise ValueError(f"{path} has the reward {row['reward']!r}; expected a number") from None
+    if np.isnan(table).any():
+        s, a = (int(i) for i in np.argwhere(np.isnan(table))[0])
+        raise ValueError(f"{path} gives no reward for state {s} and action {a}; every pair needs one")
+    return table
+
+
+def source_of(logs: list[str], engine: str) -> Any:
+    if engine == "duckdb":
+        return logs
+    if engine != "spark":
+        raise ValueError(f"--engine is {engine!r}; it must be duckdb or spark")
+    from discreet.data.spark import open_files
+
+    return open_files(logs)
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A folder that `discreet fit` has written.", show_default=False)],
+    allow_simulation: Annotated[
+        bool, typer.Option("--allow-simulation", help="Accept a fit whose noise came from a seed.")
+    ] = False,
+    public_key: Annotated[Path | None, typer.Option(help="Require a signature by this key (PEM).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Derive the guarantee of a policy again and compare all files with their digests: 0 if valid, 1 if altered."""
+    from discreet import certificate
+
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder")
+    found = certificate.verify(folder, allow_simulation, public_key)
+    if as_json:
+        say_json(
+            {
+                "valid": found.valid,
+                "problems": list(found.problems),
+                "guarantee": {"sentence": found.sentence, "epsilon": found.epsilon},
+                "simulation": found.simulation,
+                "signed_by": found.signed_by,
+            }
+        )
+    elif found.valid:
+        say(f"valid: {found.sentence}")
+        unsigned = "unsigned: consistent, but anybody may have made it"
+        say(unsigned if found.signed_by is None else f"signed by the key {found.signed_by}")
+    else:
+        for problem in found.problems:
+            say(f"NOT VALID: {problem}")
+    if not found.valid:
+        raise typer.Exit(ALTERED)
+
+
+def evaluate(
+    folder: Annotated[Path, typer.Argument(help="A folder that `discreet fit` has written.", show_default=False)],
+    env: Annotated[
+        str | None, typer.Option(help="Evaluate exactly in this environment.", show_default="the policy's release")
+    ] = None,
+    states: Annotated[int | None, typer.Option(help="Number of states, where it can be chosen.")] = None,
+    horizon: Annotated[int | None, typer.Option(help="Steps per episode, where it can be chosen.")] = None,
+    instance: Annotated[int, typer.Option(help="Which random environment.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """What a policy is worth: exactly where a model exists, else as its own private release says."""
+    from discreet import offline
+    from discreet.policy import Policy
+
+    if env is None:
+        worth = dict(offline.pessimistic_value(folder))
+        if as_json:
+            say_json(worth)
+            return
+        for name, value in worth.items():
+            say(f"{name.replace('_', ' ')}: {'not known' if value is None else value}")
+        return
+    from discreet.envs.registry import make
+
+    with compilation_notice():
+        found = offline.evaluate(Policy.load(folder), make(env, states, horizon, instance))
+    if as_json:
+        say_json({name: value if math.isfinite(value) else None for name, value in found.items()})
+        return
+    for name, value in found.items():
+        say(f"{name.replace('_', ' ')}: {value:.6g}")
+
+
+def calibrate_offline(
+    states: int,
+    actions: int,
+    horizon: int,
+    users: int,
+    epsilon: float,
+    delta: float,
+    neighbours: str,
+    pooled: bool,
+    as_json: bool,
+) -> None:
+    """How many users which budget needs, for a fit from logs."""
+    from discreet import offline
+    from discreet.privacy.accounting import Budget
+
+    log = log_format(str(states), str(actions), horizon, pooled)
+    relation = one_of("--neighbours", neighbours)
+    found = {}
+    for factor in (0.1, 0.3, 1.0, 3.0, 10.0):
+        each = epsilon * factor
+        budget = Budget.approximate(each, delta) if delta else Budget.pure(each)
+        found[each] = {name: offline.forecast(log, budget, users, relation, name) for name in ("one-hot", "dp-apvi")}
+    asked = found[epsilon]["one-hot"]
+    if as_json:
+        say_json(
+            {
+                "users": users,
+                "epsilon": epsilon,
+                "delta": delta,
+                "learners": {name: prospect.to_json() for name, prospect in found[epsilon].items()},
+                "users_needed": {f"{each:g}": both["one-hot"].users_needed for each, both in found.items()},
+                "verdict": asked.verdict,
+            }
+        )
+        return
+    from rich.table import Table
+
+    title = f"users needed when all {states} × {actions} pairs are visited evenly"
+    sheet = Table("ε", "one-hot", "dp-apvi", title=title, title_justify="left")
+    for each, both in found.items():
+        sheet.add_row(f"{each:g}", *(f"{both[name].users_needed:,}" for name in ("one-hot", "dp-apvi")))
+    show(sheet)
+    say(f"verdict for {users:,} users at ε = {epsilon:g}: {asked.verdict}")
