@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from discreet.agents.heavy_tails import (
     HeavyEstimate,
@@ -19,6 +19,7 @@ from discreet.agents.heavy_tails import (
     joint_rate,
     local_rate,
 )
+from discreet.agents.policy_elimination import PolicyElimination
 from discreet.agents.policy_optimization import PolicyOptimization
 from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
@@ -31,10 +32,12 @@ from discreet.privacy.local import LocalLaplace, LocalSampled
 from discreet.privacy.local_reports import LocalReports
 from discreet.privacy.protocol import Privatizer
 from discreet.privacy.reports import Reports
+from discreet.privacy.shuffle import Shuffle, ShuffleBatches, ShuffleReports
 from discreet.privacy.tree import Tree
 from discreet.privacy.truncated import TruncatedEpochs, TruncatedExact, TruncatedLocal, TruncatedTree
 from discreet.releases import PrivateCounts
 from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
+from discreet.statistics import CountSpec
 from discreet.structure import PublicStructure
 
 
@@ -90,6 +93,7 @@ class Algorithm:
     heavy: bool = False  # takes rewards without a bound
     twin: str | None = None  # the learner without privacy that it is compared with
     runner: str = "online"  # or "adversarial": losses chosen by an adversary, regret in hindsight
+    staged: bool = False  # learns in stages of a fixed least size
 
 
 MODES = ("practical", "paper")
@@ -231,13 +235,13 @@ def _spotlight(problem: Problem) -> Triple:
     agent = Spotlight.configured(problem.num_episodes, facts, local, problem.confidence_scale, problem.tie_seed)
     if local:
         return Triple(agent, LocalReports(problem.budget, facts, problem.neighbours), GeometricEpochs())
+    if problem.model == "shuffle":
+        return Triple(agent, ShuffleReports(problem.budget, problem.neighbours, facts), GeometricEpochs())
     return Triple(agent, Reports(problem.budget, problem.neighbours, structure=facts), GeometricEpochs())
 
 
 def _no_triple(problem: Problem) -> Triple:
-    raise ValueError(
-        "this learner plays against adversarial losses; it is run by discreet.adversarial"
-    )
+    raise ValueError("this learner plays against adversarial losses; it is run by discreet.adversarial")
 
 
 def _adversarial(name: str, summary: str, source: str, twin: str | None = None) -> Algorithm:
@@ -246,13 +250,53 @@ def _adversarial(name: str, summary: str, source: str, twin: str | None = None) 
     return Algorithm(name, summary, source, _no_triple, private, models, twin=twin, runner="adversarial")
 
 
+# Shuffled bits ------------------------------------------------------------------------------------------------------
+
+
+def _shuffle_ucbvi(problem: Problem) -> Triple:
+    """Doubling batches, from eight standard deviations of their noise on: smaller ones say nothing."""
+    K, facts = problem.num_episodes, problem.structure
+    calibration: Literal["exact", "paper"] = "paper" if problem.paper else "exact"
+    privatizer = Shuffle(problem.budget, problem.neighbours, window="restart", calibration=calibration)
+    spec = CountSpec(problem.num_states, problem.num_actions, problem.horizon, problem.pooled)
+    deviation = math.sqrt(privatizer.law(spec).variance(max(K, 2)))
+    schedule = GeometricEpochs(2.0, max(2, min(int(8 * deviation), K // 20)))
+    if problem.paper:
+        paper = QiaoWang(K, problem.bonus, problem.scale(1.0), structure=facts)
+        return Triple(UCBVI(paper, True, problem.tie_seed), privatizer, schedule)
+    estimate = Practical(K, problem.bonus, problem.scale(1.0), structure=facts)
+    return Triple(UCBVI(estimate, tie_seed=problem.tie_seed), privatizer, schedule)
+
+
+def _elimination(problem: Problem, private: bool) -> Triple:
+    """Printed constants, or scaled ones that still keep the best policy (docs/shuffle.md)."""
+    if problem.pooled:
+        raise ValueError("policies are eliminated on counts per step; leave --pooled out")
+    K, facts = problem.num_episodes, problem.structure
+    if problem.paper:
+        agent = PolicyElimination(K, facts, problem.scale(1.0))
+    else:
+        first = min(128 * problem.horizon * problem.num_states * problem.num_actions, K // 8)
+        agent = PolicyElimination(K, facts, problem.scale(0.1), 1e-3, 1e-3, shift=False, exploit=True, first=first)
+    agent.policies((problem.horizon, problem.num_states, problem.num_actions))
+    budget = problem.budget if private else None
+    calibration: Literal["exact", "paper"] = "paper" if problem.paper else "exact"
+    return Triple(agent, ShuffleBatches(budget, problem.neighbours, calibration=calibration), GeometricEpochs(2.0, 2))
+
+
 ONLINE = ("joint", "local")
 _ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _ucbvi),
     Algorithm("ucbvi-bernstein", "optimistic value iteration, Bernstein bonus", "[AOM17] bonus 2", _ucbvi_bernstein),
     Algorithm("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _oppo),
     Algorithm(
-        "spotlight", "one targeted report per user (ours)", "ours", _spotlight, True, ONLINE, twin="ucbvi-bernstein"
+        "spotlight",
+        "one targeted report per user (ours)",
+        "ours",
+        _spotlight,
+        True,
+        (*ONLINE, "shuffle"),
+        twin="ucbvi-bernstein",
     ),
     Algorithm(
         "dp-ucbvi",
@@ -309,6 +353,33 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
     ),
     Algorithm(
         "pucb", "the first private learner, Hoeffding bonus", "[VBKW20]", _pucb, True, ("joint",), twin="ucbvi"
+    ),
+    Algorithm(
+        "shuffle-ucbvi",
+        "value iteration on shuffled bits, any size",
+        "[QW23] × [BTZCC25] bits",
+        _shuffle_ucbvi,
+        True,
+        ("shuffle",),
+        twin="ucbvi-bernstein",
+    ),
+    Algorithm(
+        "sdp-pe",
+        "policy elimination on shuffled bits, tiny problems",
+        "[BTZCC25] Alg. 1–4",
+        lambda problem: _elimination(problem, True),
+        True,
+        ("shuffle",),
+        twin="apeve",
+        staged=True,
+    ),
+    Algorithm(
+        "apeve",
+        "policy elimination, tiny problems",
+        "[QYMW22]",
+        lambda problem: _elimination(problem, False),
+        models=("shuffle", "joint"),
+        staged=True,
     ),
 )
 

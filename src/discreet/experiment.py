@@ -482,7 +482,11 @@ class RegretCurve:
 
 def warm_up(experiment: Experiment) -> None:
     """Compile (or load from the cache) everything the experiment will call, outside any measurement."""
-    run(replace(experiment, episodes=min(experiment.episodes, 3)), seed=0)
+    users = 3
+    if catalog.algorithm(experiment.algorithm).staged:
+        spec = Setting.of(experiment).spec
+        users = 8 * spec.horizon * spec.num_states * spec.num_actions  # holds one stage
+    run(replace(experiment, episodes=min(experiment.episodes, users)), seed=0)
 
 
 def run_seeds(

@@ -64,11 +64,15 @@ def run(
         str, typer.Option(help="practical, or paper: as printed, with the true calibration.")
     ] = "practical",
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget per user (private learners).")] = None,
-    delta: Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")] = 0.0,
+    delta: Annotated[
+        float, typer.Option(help="Above 0: (epsilon, delta), with Gaussian noise or shuffled bits.")
+    ] = 0.0,
     local_reports: Annotated[
         str, typer.Option(help="Local model: sampled (one step, unary code) or laplace (noise on every counter).")
     ] = "sampled",
-    model: Annotated[str, typer.Option(help="Whom users trust: joint (a curator) or local (nobody).")] = "joint",
+    model: Annotated[
+        str, typer.Option(help="Whom users trust: joint (a curator), shuffle (a mixer) or local (nobody).")
+    ] = "joint",
     neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
     public_initial: Annotated[
         bool, typer.Option(help="Where episodes start is declared public, hence known to the learner.")
@@ -393,7 +397,7 @@ def demo_experiments(episodes: int) -> list[Experiment]:
     return [
         Experiment(name, episodes=episodes, pooled=True, epsilon=DEMO_EPSILON if entry.private else None)
         for name, entry in ALGORITHMS.items()
-        if "joint" in entry.models and entry.runner == "online"
+        if entry.models[0] == "joint" and entry.runner == "online"
     ]
 
 

@@ -22,6 +22,7 @@ from discreet.privacy.local_reports import LocalReports
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.protocol import Privatizer, Stream
 from discreet.privacy.reports import Reports
+from discreet.privacy.shuffle import Shuffle, ShuffleBatches, ShuffleReports
 from discreet.privacy.tree import Tree
 from discreet.privacy.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree, bounded
 from discreet.releases import PerTable, PrivateCounts
@@ -29,7 +30,7 @@ from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
 from discreet.statistics import Counts, CountSpec
 
 FAMILIES = {"N": "visits", "T": "transitions", "R": "rewards"}
-MODELS = ("joint", "local")
+MODELS = ("joint", "shuffle", "local")
 SCHEDULES = ("every", "epochs")
 
 #: An evenly visited cell must stand out of its noise by this many standard deviations. Prototype measurements in
@@ -103,7 +104,8 @@ def calibrate(
 ) -> Calibration:
     """The noise of three equal families (visits, transitions, rewards) and a verdict.
 
-    joint, every episode: a tree; joint, epochs: one noise per epoch; local: Laplace noise on every user's report.
+    joint, every episode: a tree; joint, epochs: one noise per epoch; local: Laplace noise on every user's report;
+    shuffle: noise bits of all users, the families together at (ε, δ), in doubling batches.
     """
     for name, value in (
         ("states", num_states),
@@ -118,12 +120,20 @@ def calibrate(
     budget = Budget.approximate(epsilon, delta) if delta else Budget.pure(epsilon)
     privatizer = _privatizer(model, schedule, budget, neighbours)
     times: Schedule = EveryEpisode() if schedule == "every" else GeometricEpochs()
+    if model == "shuffle":
+        times = GeometricEpochs(2.0, max(2, min(200, num_episodes // 20)))
     spec = CountSpec.for_episodes(num_states, num_actions, horizon, pooled, num_episodes)
     stream, release = last_release(privatizer, spec, num_episodes, times)
-    mechanism = chosen_mechanism(budget, None)
-    shares = budget.split(tuple(FAMILIES.values()), mechanism)
-    sensitivity = spec.sensitivity(neighbours)
-    entries = {entry.statistic: entry for entry in stream.ledger}
+    names = tuple(FAMILIES.values())
+    if model == "shuffle":
+        # First visits, rewards as bits: every family moves like visits counted per step, under one ε for all.
+        shares = dict.fromkeys(names, epsilon)
+        sensitivity = dict.fromkeys(names, Counts.sensitivity(horizon, neighbours))
+        entries = dict.fromkeys(names, stream.ledger[0])
+    else:
+        shares = budget.split(names, chosen_mechanism(budget, None))
+        sensitivity = spec.sensitivity(neighbours)
+        entries = {entry.statistic: entry for entry in stream.ledger}
     families = {
         letter: Noise(
             l1=sensitivity[name].l1,
@@ -136,12 +146,17 @@ def calibrate(
         for letter, name in FAMILIES.items()
     }
     forecast = _forecast(privatizer, spec, num_episodes, times, stream, release)
-    return Calibration(max(e.uses for e in stream.ledger), spec.grid, families, stream.guarantee, forecast)
+    grid = 1.0 if model == "shuffle" else spec.grid
+    return Calibration(max(e.uses for e in stream.ledger), grid, families, stream.guarantee, forecast)
 
 
 def _privatizer(model: str, schedule: str, budget: Budget, neighbours: Neighbours) -> Privatizer[PrivateCounts]:
     if model == "local":
         return LocalLaplace(budget, neighbours=neighbours)
+    if model == "shuffle":
+        if schedule == "every":
+            raise ValueError("shuffled bits are released in batches of many users: use the schedule epochs")
+        return Shuffle(budget, neighbours)
     if model != "joint":
         raise ValueError(f"unknown model {model!r}; choose one of {', '.join(MODELS)}")
     return Tree(budget, neighbours) if schedule == "every" else Epochs(budget, neighbours)
@@ -149,8 +164,10 @@ def _privatizer(model: str, schedule: str, budget: Budget, neighbours: Neighbour
 
 def forecast(privatizer: Privatizer[Any], spec: CountSpec, num_episodes: int, schedule: Schedule) -> Forecast:
     """Whether counts of this many users can be learned from under this noise."""
-    if isinstance(privatizer, (Reports, LocalReports)):
+    if isinstance(privatizer, (Reports, LocalReports, ShuffleReports)):
         return _report_forecast(privatizer, spec, num_episodes)
+    if isinstance(privatizer, ShuffleBatches):
+        privatizer = privatizer.counts()  # a fine batch, as if all batches were added up
     privatizer, spec = _without_thresholds(privatizer, spec)
     stream, release = last_release(privatizer, spec, num_episodes, schedule)
     return _forecast(privatizer, spec, num_episodes, schedule, stream, release)
@@ -166,7 +183,9 @@ def _without_thresholds(privatizer: Privatizer[Any], spec: CountSpec) -> tuple[P
     return privatizer, spec
 
 
-def _report_forecast(privatizer: Reports | LocalReports, spec: CountSpec, num_episodes: int) -> Forecast:
+def _report_forecast(
+    privatizer: Reports | LocalReports | ShuffleReports, spec: CountSpec, num_episodes: int
+) -> Forecast:
     """Learners of reports lose about so many users per cell before they play well, whatever the environment."""
     K, cells = num_episodes, spec.stages * spec.num_states * spec.num_actions
     lost = privatizer.users_lost(spec)
