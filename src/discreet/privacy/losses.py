@@ -484,9 +484,9 @@ def chosen_cells(epsilon: float, num_cells: int) -> int:
 class LocalLosses(LossPrivatizer):
     """Every user sends one report about one thing, at full ε, made on her own device.
 
-    Full information: users alternate in a public order. One half reports a step: drawn by her own coin, as one item
-    (h,x,a,y) in optimised unary encoding. The other half reports j loss cells, drawn by public coins, each rounded to
-    a bit by her own coin and flipped with probability 1/(e^{ε/j}+1). With public losses all users report a step.
+    Full information: a fair public coin decides. Heads, she reports a step: drawn by her own coin, as one item
+    (h,x,a,y) in optimised unary encoding. Tails, she reports j loss cells, drawn by public coins, each rounded to a
+    bit by her own coin and flipped with probability 1/(e^{ε/j}+1). With public losses all users report a step.
     Bandit: all users report a step together with a bit that is 1 with probability her loss there.
     `laplace` (paper mode) adds noise to all counters instead: DLap(2H/ε_N), DLap(2(H−1)/ε_T), DLap(XA/ε_L).
 
@@ -537,7 +537,7 @@ class LocalLossStream(LossStream):
             1,
             unary_cost(self._flips),
         )
-        # Everyone sends one of two reports, in a public order: the guarantee is the larger of the two.
+        # Everyone sends one of two reports, chosen by a public coin: the guarantee is the larger of the two.
         bits = LedgerEntry(
             "loss cells",
             "randomised-response",
@@ -558,7 +558,7 @@ class LocalLossStream(LossStream):
                 spec.num_episodes,
                 noise,
                 *told,
-                *([f"users alternate: a step, or {self._cells} loss cell(s) drawn in public"] if split else []),
+                *([f"a public coin decides who reports a step and who {self._cells} loss cell(s)"] if split else []),
             ),
         )
         self._split = split
@@ -618,7 +618,8 @@ class LocalLossStream(LossStream):
         n = len(episodes)
         if self._public:
             self._public_sums += self.spec.on_grid(losses).sum(axis=0)
-        order = (self._users + np.arange(n)) % 2 if self._split else np.zeros(n, dtype=np.int64)
+        # Fair public coins, not turns: an adversary who knows the turns could show the reporters what it likes.
+        order = _generator(self._noise).integers(2, size=n) if self._split else np.zeros(n, dtype=np.int64)
         steppers, reporters = np.flatnonzero(order == 0), np.flatnonzero(order == 1)
         chosen = Episodes(episodes.states[steppers], episodes.actions[steppers], episodes.rewards[steppers])
         self._ons += self._sum_of_messages(self._items(chosen, losses[steppers]))
