@@ -254,13 +254,13 @@ def _adversarial(name: str, summary: str, source: str, twin: str | None = None) 
 
 
 def _shuffle_ucbvi(problem: Problem) -> Triple:
-    """Doubling batches, from eight standard deviations of their noise on: smaller ones say nothing."""
+    """Batches that grow by a fifth, from eight standard deviations of their noise on: smaller ones say nothing."""
     K, facts = problem.num_episodes, problem.structure
     calibration: Literal["exact", "paper"] = "paper" if problem.paper else "exact"
     privatizer = Shuffle(problem.budget, problem.neighbours, window="restart", calibration=calibration)
     spec = CountSpec(problem.num_states, problem.num_actions, problem.horizon, problem.pooled)
     deviation = math.sqrt(privatizer.law(spec).variance(max(K, 2)))
-    schedule = GeometricEpochs(2.0, max(2, min(int(8 * deviation), K // 20)))
+    schedule = GeometricEpochs(1.2, max(2, min(int(8 * deviation), K // 20)))
     if problem.paper:
         paper = QiaoWang(K, problem.bonus, problem.scale(1.0), structure=facts)
         return Triple(UCBVI(paper, True, problem.tie_seed), privatizer, schedule)

@@ -287,17 +287,37 @@ def basic_bits(down: int, up: int, epsilon: float, delta: float, printed: bool =
     return printed_bits(*share) if printed else fewest_fair_bits(1, 0, *share)
 
 
-def two_sided_quantile(parts: Sequence[tuple[int, float]], share: float) -> float:
-    """Least e with P(|Σ (B_i − E B_i)| > e) ≤ share for independent B_i ~ Bin(bits_i, p_i), tails summed exactly."""
-    low, law = 0.0, np.ones(1)
-    mean = 0.0
-    for bits, probability in parts:
+class SumLaw(NamedTuple):
+    """Law of a sum of binomials: mass[i] at low + i; what is missing of 1 is at most `dropped`."""
+
+    low: float = 0.0
+    mass: Floats = np.ones(1)
+    mean: float = 0.0
+    dropped: float = 0.0
+
+    def plus(self, bits: int, probability: float) -> SumLaw:
+        """With an independent Bin(bits, p) added."""
         if bits == 0:
-            continue
-        j, mass = _masses(bits, probability)
-        low, law, mean = low + float(j[0]), np.convolve(law, mass), mean + bits * probability
-    distance = np.abs(low + np.arange(law.size) - mean)
-    order = np.argsort(-distance, kind="stable")
-    tails = np.cumsum(law[order]) + _DROPPED * len(parts)
-    beyond = int(np.searchsorted(tails, share, side="right"))  # so many outcomes, the farthest ones, may be left out
-    return float(distance[order[min(beyond, law.size - 1)]])
+            return self
+        j, one = _masses(bits, probability)
+        mass = np.convolve(self.mass, one)
+        kept = np.flatnonzero(mass >= mass.max() * math.exp(-_DEPTH))
+        first, last = int(kept[0]), int(kept[-1]) + 1
+        low, mean = self.low + float(j[0]) + first, self.mean + bits * probability
+        return SumLaw(low, mass[first:last], mean, self.dropped + 2.0 * _DROPPED)
+
+    def width(self, share: float) -> float:
+        """Least e with P(|sum − mean| > e) ≤ share; the tails are summed, from the farthest outcome inwards."""
+        distance = np.abs(self.low + np.arange(self.mass.size) - self.mean)
+        order = np.argsort(-distance, kind="stable")
+        tails = np.cumsum(self.mass[order]) + self.dropped
+        beyond = int(np.searchsorted(tails, share, side="right"))
+        return float(distance[order[min(beyond, self.mass.size - 1)]])
+
+
+def two_sided_quantile(parts: Sequence[tuple[int, float]], share: float) -> float:
+    """Least e with P(|Σ (B_i − E B_i)| > e) ≤ share for independent B_i ~ Bin(bits_i, p_i)."""
+    law = SumLaw()
+    for bits, probability in parts:
+        law = law.plus(bits, probability)
+    return law.width(share)

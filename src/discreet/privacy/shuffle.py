@@ -219,13 +219,13 @@ def summed_bits(episodes: Episodes, spec: CountSpec, noise: NoiseSource) -> Ints
 class Window:
     """Exact widths of sums of centred binomial noises over consecutive batches.
 
-    Of β, start i and length j may fail with a share 1/(i(i+1)·j(j+1)), divided evenly over counters and both tails.
+    Of β, start i and length j may fail with a share 1/(i(i+1)·j(j+1)), divided evenly over counters.
     """
 
     def __init__(self, counters: int, beta: float) -> None:
         self._counters, self._beta = counters, beta
         self._batches: list[tuple[int, float]] = []
-        self._known: dict[tuple[int, int], float] = {}
+        self._laws: dict[int, tuple[int, binomial.SumLaw]] = {}  # start → last batch in it, law of the sum
 
     def append(self, bits: int, probability: float) -> None:
         self._batches.append((bits, probability))
@@ -233,17 +233,18 @@ class Window:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def share(self, start: int, length: int) -> float:
-        """Failure probability of one counter's width for a window."""
+    def share(self, start: int) -> float:
+        """Failure probability of one counter's width, from batch `start` (counted from 1) to the newest."""
+        length = len(self._batches) - start + 1
         return self._beta / (self._counters * start * (start + 1) * length * (length + 1))
 
-    def width(self, start: int, length: int) -> float:
-        """Least e with P(|noise of batches start..start+length−1| > e) ≤ the share; batches are numbered from 1."""
-        key = start, length
-        if key not in self._known:
-            parts = self._batches[start - 1 : start - 1 + length]
-            self._known[key] = binomial.two_sided_quantile(parts, self.share(start, length))
-        return self._known[key]
+    def width(self, start: int) -> float:
+        """Least e with P(|noise of batches start, start+1, … together| > e) ≤ the share."""
+        last, law = self._laws.get(start, (start - 1, binomial.SumLaw()))
+        for bits, probability in self._batches[last:]:
+            law = law.plus(bits, probability)
+        self._laws[start] = len(self._batches), law
+        return law.width(self.share(start))
 
 
 @dataclass(frozen=True)
@@ -429,11 +430,10 @@ class ShuffleStream(_BatchStream):
         batches = len(self._widths)
         noise, coins = np.zeros(self._variances.size), np.zeros(self._variances.size)
         for start in np.unique(self._starts).tolist() if batches else []:
-            length = batches - start + 1
             here = self._starts == start
-            noise[here] = self._widths.width(start, length)
+            noise[here] = self._widths.width(start)
             users = sum(self._batch_users[start - 1 :])
-            coins[here] = self._rewards_width(users, self._widths.share(start, length))
+            coins[here] = self._rewards_width(users, self._widths.share(start))
         spread = np.sqrt(self._variances)
         visits, transitions, rewards = (
             part.reshape(shape)
