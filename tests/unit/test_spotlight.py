@@ -25,6 +25,7 @@ from discreet.agents.spotlight import (
     estimated,
     learned,
     least_known,
+    shared_support,
 )
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import changeswim, riverswim
@@ -127,6 +128,26 @@ def test_what_does_not_exist_is_not_estimated():
     found = estimated(Knowledge(sums, np.full(4, 1.0), np.ones(4)), alphabet, 0, 4)
     assert found.rows[0].tolist() == [1.0, 0.0]
     assert found.counts[0] == 100.0
+
+
+def test_steps_share_which_outcomes_occur_but_no_counts():
+    """Four steps, one action: what two other steps show clearly needs one standard deviation at the third."""
+    alphabet = Alphabet.of(2, 1, 4, False, START)
+    sums = np.zeros((8, 4))
+    sums[[0, 2], 0], sums[[0, 2], 2] = 30.0, 20.0  # steps 0 and 1 of state 0: both successors, no reward
+    sums[4] = [25.0, 2.5, 3.0, 1.5]  # step 2: the second successor alone would not count (5.22 is needed)
+    knowledge = Knowledge(sums, np.array([4.0, np.inf] * 3 + [np.inf, np.inf]), np.ones(8))
+    supported = shared_support(knowledge, alphabet)
+    assert supported[4].tolist() == [True, False, True, False]
+    assert supported[0].tolist() == [True, False, True, False]
+    assert not supported[[1, 3, 5, 6, 7]].any()
+    found = estimated(knowledge, alphabet, 0, 8)
+    assert found.known.tolist() == [True, False, True, False, True, False, False, False]
+    assert found.rows[4] == pytest.approx([25 / 28, 3 / 28])
+    alone = Knowledge(np.where(np.arange(8)[:, None] == 4, sums, 0.0), knowledge.variances, np.ones(8))
+    assert not shared_support(alone, alphabet)[4].any()  # its own reports do not count as elsewhere
+    assert estimated(alone, alphabet, 0, 8).rows[4].tolist() == [1.0, 0.0]
+    assert not shared_support(Knowledge(np.full((4, 4), 50.0), np.full(4, 1.0), np.ones(4)), PAIR).any()
 
 
 # Learning from a release --------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from discreet.targets import Alphabet, PrivateReports, Targets
 HIDING = 0.25
 #: A sub-cell counts when it exceeds ln(n_sub/DOUBT)·sd/√2: noise alone does so in about DOUBT/2 of all cells.
 DOUBT = 0.1
+#: Staged: where the other steps together say that an outcome of (s,a) occurs, EASED·sd is enough at this one.
+EASED = 1.0
 #: A cell is known from N ≥ max(LEAST, (ln(n_sub/DOUBT)/√2 + SURPLUS)·sd·√(survivors + 1)) on.
 SURPLUS, LEAST = 0.3, 5.0
 #: Explore when this share of the users would meet an unknown cell; otherwise refine what is known.
@@ -44,6 +46,7 @@ class Sizing(NamedTuple):
 
     explore: float = 3.6
     refine: float = 4.6
+    staged: float = 2 / 3  # factor on both where steps have their own cells: they share what outcomes occur
     fewest: float = 5.0  # reports of the most visited target, whatever the noise
     first: int = 200  # an epoch may have that many users, or the share `cap` of all so far
     cap: float = 0.3
@@ -206,7 +209,7 @@ class Spotlight:
             wanted = reachable
         rates = predicted(wanted, release.reports)
         items = int(alphabet.sizes[:C][wanted].sum())
-        signal = sizing.explore if exploring else sizing.refine
+        signal = (sizing.explore if exploring else sizing.refine) * (sizing.staged if alphabet.stages > 1 else 1.0)
         most = int(rates.argmax())
         users = epoch_length(release, rates[most], items, signal * stand_out(alphabet.sizes[most]), sizing)
         worthwhile = wanted & (rates * users >= 2.0 * DROP * math.sqrt(release.noise.variance(users, items)))
@@ -262,12 +265,35 @@ def estimated(knowledge: Knowledge, alphabet: Alphabet, first: int, last: int) -
         DOUBT,
         SURPLUS,
         LEAST,
+        shared_support(knowledge, alphabet)[first:last],
+        EASED,
         rows,
         means,
         counts,
         known,
     )
     return Estimate(rows, means, counts, known)
+
+
+def shared_support(knowledge: Knowledge, alphabet: Alphabet) -> Mask:
+    """Which outcomes (s', bit) of (h,s,a) stand out of the noise in the sum over all other steps.
+
+    Only the threshold of a sub-cell depends on it, never a count: where steps differ, outcomes that do occur still
+    have to show at their own step, and those that do not are kept a little too often.
+    """
+    G, C = alphabet.stages, alphabet.num_cells
+    supported = np.zeros(alphabet.admitted.shape, dtype=np.bool_)
+    if G < 3:  # the last step has no successors to share, so two others are needed
+        return supported
+    steps = slice(0, C - C // G)
+    shape = (G - 1, C // G)
+    sums = knowledge.sums[steps].reshape(*shape, -1)
+    variances = np.where(np.isfinite(knowledge.variances[steps]), knowledge.variances[steps], 0.0).reshape(shape)
+    others, noise = sums.sum(axis=0) - sums, variances.sum(axis=0) - variances
+    reach = np.log(alphabet.sizes[steps].reshape(shape) / DOUBT) / math.sqrt(2.0)
+    clear = others > (reach * np.sqrt(np.maximum(noise, 0.0)))[..., None]
+    supported[steps] = (clear & (noise > 0.0)[..., None]).reshape(C - C // G, -1)
+    return supported
 
 
 def least_known(knowledge: Knowledge, cells: Estimate, visits: Floats, candidates: Mask) -> Mask:

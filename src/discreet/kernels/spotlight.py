@@ -74,6 +74,8 @@ def estimate(
     doubt: float,  # noise alone would keep some sub-cell of a cell with about half this probability
     surplus: float,
     least: float,
+    supported: Mask,  # (C, 2S): seen elsewhere, so that `eased` standard deviations are enough
+    eased: float,
     rows: Floats,  # (C, S) out
     means: Floats,  # (C,) out
     counts: Floats,  # (C,) out
@@ -94,7 +96,7 @@ def estimate(
         reach = np.log(sizes[c] / doubt) * root
         total, paid, survivors = 0.0, 0.0, 0
         for x in range(columns):
-            if admitted[c, x] and sums[c, x] > reach * sd:
+            if admitted[c, x] and sums[c, x] > (eased if supported[c, x] else reach) * sd:
                 rows[c, x // 2] += sums[c, x]
                 total += sums[c, x]
                 survivors += 1
