@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import numpy_ucbvi
-from discreet import experiment as runner
+from discreet import loops
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar, per_count
 from discreet.catalog import Triple
@@ -135,11 +135,11 @@ def dense_loops() -> list[Row]:
         return (time.process_time() - before) / K
 
     def epochs(num_episodes: int) -> float:
-        clock = runner.Clock()
+        clock = loops.Clock()
         triple = Triple(UCBVI(Azar(num_episodes, "bernstein", 0.003)), Exact(), GeometricEpochs())
         spec = CountSpec.for_episodes(S, A, H, False, num_episodes)
         simulator = MDPSimulator(mdp, RewardLaw(), 0)
-        parts = runner._loop(triple, simulator, spec, num_episodes, NoiseSource.seeded(0), clock)
+        parts = loops.play(triple, simulator, spec, num_episodes, NoiseSource.seeded(0), clock)
         assert sum(part.users for part in parts) == num_episodes
         return clock.seconds / num_episodes
 

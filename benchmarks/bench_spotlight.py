@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench_loop import Row, dense_mdp, row
-from discreet import experiment as runner
+from discreet import loops
 from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
 from discreet.catalog import Problem, Triple, algorithm
@@ -36,10 +36,10 @@ def episodes_per_second(name: str, mdp: FiniteMDP, num_episodes: int, model: str
     )
     triple: Triple = algorithm(name).build(problem)
     assert isinstance(triple.agent, Spotlight if private else UCBVI)
-    clock = runner.Clock()
+    clock = loops.Clock()
     spec = CountSpec.for_episodes(S, A, H, True, num_episodes)
     simulator = MDPSimulator(mdp, RewardLaw(), 0)
-    parts = runner._loop(triple, simulator, spec, num_episodes, NoiseSource.seeded(0), clock)
+    parts = loops.play(triple, simulator, spec, num_episodes, NoiseSource.seeded(0), clock)
     assert sum(part.users for part in parts) == num_episodes
     return num_episodes / clock.seconds
 

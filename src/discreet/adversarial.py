@@ -90,7 +90,8 @@ def play(
     points: int = 100,
 ) -> Played:
     """Let one user after another play. Losses may end early: what was recorded is kept and `stopped` says why."""
-    from discreet.experiment import Clock, generators
+    from discreet.experiment import generators
+    from discreet.loops import Clock
 
     K = sequence.num_episodes
     if sequence.shape != (mdp.horizon, mdp.num_states, mdp.num_actions):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
@@ -15,27 +14,19 @@ import numpy as np
 
 from discreet import catalog
 from discreet.agents.heavy_tails import Moments
-from discreet.agents.ucbvi import UCBVI
-from discreet.bonuses import Azar, Kind
+from discreet.bonuses import Kind
 from discreet.envs import registry
 from discreet.envs.adversaries import ADVERSARIES
 from discreet.envs.rewards import RewardLaw
 from discreet.episodes import Episodes, MDPSimulator, Simulator
-from discreet.kernels import loop as kernel
+from discreet.loops import Clock, compilable, play, play_compiled
 from discreet.mdp import FiniteMDP, Floats, Ints
-from discreet.planning import Agent, Plan, optimal_plan, policy_value, tie_order, uniform_policy
+from discreet.planning import Agent, Plan
 from discreet.privacy.accounting import Guarantee, Neighbours
-from discreet.privacy.exact import Exact
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.protocol import Announced
-from discreet.schedules import EveryEpisode
-from discreet.statistics import Counts, CountSpec
+from discreet.regret import RegretCurve
+from discreet.statistics import CountSpec
 from discreet.structure import PublicStructure
-
-#: Episodes simulated at once by the compiled loop, and at most by one rollout: bounds memory, changes no number.
-CHUNK = 16_384
-#: Policies handed over at once by the general loop.
-BATCH = 256
 
 Progress = Callable[[int], None]
 
@@ -138,14 +129,6 @@ class RunResult:
 
 
 @dataclass(frozen=True)
-class Played:
-    """One policy and the number of consecutive users who played it."""
-
-    policy: Floats | Ints  # (H, S, A) probabilities or (H, S) actions
-    users: int
-
-
-@dataclass(frozen=True)
 class Setting:
     """A built experiment: the model (hidden from the learner), the simulator's law, and the public description."""
 
@@ -223,19 +206,6 @@ class Setting:
         return catalog.algorithm(experiment.algorithm).build(problem)
 
 
-class Clock:
-    """CPU seconds of the loop; what happens while it is stopped does not count."""
-
-    def __init__(self) -> None:
-        self.seconds, self._since = 0.0, 0.0
-
-    def __enter__(self) -> None:
-        self._since = time.process_time()
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds += time.process_time() - self._since
-
-
 def generators(seed: int | None) -> tuple[np.random.SeedSequence, NoiseSource]:
     """Independent environment and noise from one seed; without a seed the noise is cryptographically secure."""
     environment, noise = np.random.SeedSequence(seed).spawn(2)
@@ -260,10 +230,10 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
     guarantee = triple.privatizer.open(spec, experiment.episodes, noise).guarantee
     told = dict.fromkeys((*guarantee.assumptions, *setting.assumptions(experiment)))
     guarantee = replace(guarantee, assumptions=tuple(told))
-    if _compilable(triple, setting, experiment.episodes):
-        played = _compiled_loop(triple.agent, simulator, spec, experiment.episodes, clock)  # type: ignore[arg-type]
+    if compilable(triple, spec, setting.law, experiment.episodes):
+        played = play_compiled(triple.agent, simulator, spec, experiment.episodes, clock)  # type: ignore[arg-type]
     else:
-        played = _loop(triple, simulator, spec, experiment.episodes, noise, clock)
+        played = play(triple, simulator, spec, experiment.episodes, noise, clock)
     curve = RegretCurve(mdp, experiment.episodes)
     for part in played:
         curve.add(part)
@@ -321,7 +291,7 @@ def learn(
     spec = CountSpec.for_episodes(S, A, H, pooled, episodes, reward_range)
     noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
     watched, kept = _Watched(users), _Kept(triple.agent)
-    for _ in _loop(triple._replace(agent=kept), watched, spec, episodes, noise, Clock()):
+    for _ in play(triple._replace(agent=kept), watched, spec, episodes, noise, Clock()):
         pass
     assert kept.plan_made is not None
     guarantee = triple.privatizer.open(spec, episodes, noise).guarantee
@@ -352,132 +322,6 @@ class _Kept:
     def plan(self, release: Any, previous: Plan | None) -> Plan:
         self.plan_made = self._agent.plan(release, previous)
         return self.plan_made
-
-
-def _loop(
-    triple: catalog.Triple,
-    simulator: Simulator,
-    spec: CountSpec,
-    num_episodes: int,
-    noise: NoiseSource,
-    clock: Clock,
-) -> Iterator[Played]:
-    """Release, plan, let users play, add: the one loop of every learner.
-
-    Policies are handed over in batches, outside the clock (reading it is slow on some systems).
-    """
-    agent, privatizer, schedule = triple
-    done, played = 0, list[Played]()
-    plan: Plan | None = None
-    stream = privatizer.open(spec, num_episodes, noise)
-    announced = isinstance(stream, Announced)
-    while done < num_episodes:
-        with clock:
-            while done < num_episodes and len(played) < BATCH:
-                plan = agent.plan(stream.release(), plan)
-                users = min(plan.users or schedule.length(done), num_episodes - done)
-                if announced:
-                    stream.begin(plan)  # type: ignore[attr-defined]
-                for start in range(0, users, CHUNK):
-                    stream.add(simulator.rollout(plan.policy, min(CHUNK, users - start)))
-                played.append(Played(plan.policy if plan.actions is None else plan.actions, users))
-                done += users
-        yield from played
-        played.clear()
-
-
-def _compilable(triple: catalog.Triple, setting: Setting, num_episodes: int) -> bool:
-    """Whether the compiled loop computes exactly what the general one would."""
-    agent, privatizer, schedule = triple
-    if not (isinstance(agent, UCBVI) and isinstance(agent.estimate, Azar) and isinstance(privatizer, Exact)):
-        return False
-    spec, law = setting.spec, setting.law
-    most_visits = num_episodes * (spec.horizon if spec.pooled else 1)
-    shape = (spec.horizon, spec.num_states, spec.num_actions)
-    saturated = agent.estimate.kind == "hoeffding" or most_visits <= agent.estimate.saturated_until(shape)
-    plain = law.bounded and law.scale == 1.0 and spec.reward_range == (0.0, 1.0)
-    return isinstance(schedule, EveryEpisode) and saturated and plain
-
-
-def _compiled_loop(
-    agent: UCBVI, simulator: MDPSimulator, spec: CountSpec, num_episodes: int, clock: Clock
-) -> Iterator[Played]:
-    """The same run as `_loop` with Exact counts and a plan for every user, without leaving compiled code."""
-    assert isinstance(agent.estimate, Azar)
-    shape = H, S, _ = spec.horizon, spec.num_states, spec.num_actions
-    coefficients = agent.estimate.coefficients(shape)
-    counts = Counts.zeros(spec)
-    model = np.full(counts.transitions.shape, 1.0 / S)
-    rewards, per_std = np.zeros(counts.visits.shape), np.zeros(counts.visits.shape)
-    fixed = np.full(counts.visits.shape, np.inf)
-    ceiling = np.full(shape, np.inf)
-    actions = np.full((H, S), -1, dtype=np.int64)
-    quality, values = np.empty(shape), np.empty((H + 1, S))
-    chunk = max(1, min(CHUNK, 4_000_000 // (H * S)))
-    for start in range(0, num_episodes, chunk):
-        n = min(chunk, num_episodes - start)
-        with clock:
-            policies = np.empty((n, H, S), dtype=np.int64)
-            lengths = np.zeros(n, dtype=np.int64)
-            bernoulli = simulator.law.kind == "bernoulli"  # type: ignore[attr-defined]
-            filled = kernel.ucbvi(
-                simulator.cumulative,
-                simulator.mdp.rewards,
-                simulator.cumulative_initial,
-                simulator.uniforms(n),
-                simulator.reward_noise.random((n, H)) if bernoulli else np.empty((0, 0)),
-                spec.grid,
-                coefficients,
-                agent.monotone,
-                tie_order(shape, agent.tie_seed),
-                counts.visits,
-                counts.transitions,
-                counts.reward_sums,
-                model,
-                rewards,
-                fixed,
-                per_std,
-                ceiling,
-                quality,
-                values,
-                actions,
-                policies,
-                lengths,
-            )
-        for i in range(filled):
-            yield Played(policies[i], int(lengths[i]))
-
-
-class RegretCurve:
-    """Σ_k (V* − V^{π_k}) over all episodes; each distinct policy is evaluated once, checkpoints only select."""
-
-    def __init__(self, mdp: FiniteMDP, num_episodes: int, points: int = 100) -> None:
-        self.mdp = mdp
-        self.optimal = float(mdp.initial @ optimal_plan(mdp).value[0])
-        self.random = policy_value(mdp, uniform_policy((mdp.horizon, mdp.num_states, mdp.num_actions)))
-        self.checkpoints = np.unique(np.geomspace(1, num_episodes, points).round().astype(np.int64))
-        self.regret = np.zeros(len(self.checkpoints))
-        self.last, self.switches = self.random, -1
-        self._known: dict[bytes, float] = {}
-        self._current = b""
-        self._since, self._before = 0, 0.0  # when the current policy came, and the regret until then
-        self._done, self._filled = 0, 0
-
-    def add(self, part: Played) -> None:
-        key = hashlib.blake2b(part.policy.tobytes(), digest_size=16).digest()
-        if key != self._current:
-            if key not in self._known:
-                self._known[key] = policy_value(self.mdp, part.policy)
-            self._before = self._at(self._done)
-            self._since, self._current, self.last = self._done, key, self._known[key]
-            self.switches += 1
-        self._done += part.users
-        while self._filled < len(self.checkpoints) and self.checkpoints[self._filled] <= self._done:
-            self.regret[self._filled] = self._at(int(self.checkpoints[self._filled]))
-            self._filled += 1
-
-    def _at(self, episode: int) -> float:
-        return self._before + (self.optimal - self.last) * (episode - self._since)
 
 
 def warm_up(experiment: Experiment) -> None:

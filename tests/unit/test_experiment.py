@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 from discreet import experiment as runner
+from discreet import loops, regret
 from discreet.envs import registry
-from discreet.experiment import Experiment, Played, RegretCurve, run, run_seeds
+from discreet.experiment import Experiment, run, run_seeds
+from discreet.loops import Played
 from discreet.planning import optimal_plan, policy_value, uniform_policy
+from discreet.regret import RegretCurve
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -18,7 +21,7 @@ def test_the_compiled_loop_is_the_general_loop(monkeypatch, name, law, scale, po
         name, schedule="every", episodes=400, pooled=pooled, confidence_scale=scale, reward_law=law, horizon=9
     )
     fast = run(experiment, seed=5)
-    monkeypatch.setattr(runner, "_compilable", lambda *_: False)
+    monkeypatch.setattr(runner, "compilable", lambda *_: False)
     general = run(experiment, seed=5)
     assert (fast.regret == general.regret).all()
     assert (fast.switches, fast.final_value) == (general.switches, general.final_value)
@@ -29,7 +32,7 @@ def test_chunks_do_not_change_a_run(monkeypatch):
     experiments = [Experiment(name, episodes=900, horizon=9) for name in ("ucbvi", "oppo")]
     experiments.append(Experiment("ucbvi-bernstein", episodes=900, horizon=9, schedule="every"))
     whole = [run(experiment, 1).regret for experiment in experiments]
-    monkeypatch.setattr(runner, "CHUNK", 70)
+    monkeypatch.setattr(loops, "CHUNK", 70)
     for experiment, expected in zip(experiments, whole, strict=True):
         assert (run(experiment, 1).regret == expected).all()
 
@@ -53,7 +56,7 @@ def test_regret_sums_over_all_episodes_and_checkpoints_only_select():
 def test_each_distinct_policy_is_evaluated_once(monkeypatch):
     mdp = registry.make("riverswim", 3, 4)
     calls = []
-    monkeypatch.setattr(runner, "policy_value", lambda m, p: calls.append(1) or policy_value(m, p))
+    monkeypatch.setattr(regret, "policy_value", lambda m, p: calls.append(1) or policy_value(m, p))
     curve = RegretCurve(mdp, 100)
     one, two = uniform_policy((4, 3, 2)), np.zeros((4, 3), dtype=np.int64)
     for policy in (one, two, one, two, two, one):

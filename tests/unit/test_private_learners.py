@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discreet import catalog
+from discreet import catalog, loops
 from discreet import experiment as runner
 from discreet.agents.heavy_tails import Moments
 from discreet.catalog import ALGORITHMS, Problem, Triple
@@ -102,8 +102,8 @@ def test_without_noise_a_private_learner_is_its_non_private_twin(name):
     for privatizer in (Exact(), Epochs(Budget.pure(np.inf)), Tree(Budget.pure(np.inf))):
         environment, noise = runner.generators(2)
         simulator = runner.MDPSimulator(setting.mdp, setting.law, environment)
-        loop = runner._loop(
-            Triple(triple.agent, privatizer, schedule), simulator, setting.spec, 400, noise, runner.Clock()
+        loop = loops.play(
+            Triple(triple.agent, privatizer, schedule), simulator, setting.spec, 400, noise, loops.Clock()
         )
         curves.append([(part.users, part.policy.tobytes()) for part in loop])
     assert curves[0] == curves[1] == curves[2]
@@ -203,7 +203,7 @@ def audited(privatizer, schedule, trials=700, epsilon=1.0):
             watched = Watched(agent)
             noise = NoiseSource.seeded(2 * trial + world)
             triple = Triple(watched, privatizer, schedule)
-            list(runner._loop(triple, OneOfTwo(world), spec, 3, noise, runner.Clock()))
+            list(loops.play(triple, OneOfTwo(world), spec, 3, noise, loops.Clock()))
             view = watched.seen[1]
             tables = view.visits.sum(axis=2), view.transitions.sum(axis=(2, 3)), view.reward_sums.sum(axis=2)
             rows.append(np.sum([np.clip(t[0, 1] - t[0, 0], -3, 3) for t in tables]))
