@@ -102,6 +102,15 @@ class Layers:
         return np.asarray(np.arange(self.shape[1])[None] < self.sizes[:-1, None])
 
     @cached_property
+    def possible(self) -> Floats:
+        """(H, X, A, X): 1 for triples between consecutive layers, 0 elsewhere."""
+        H, X, A = self.shape
+        table = np.zeros((H, X, A, X))
+        for h in range(H):
+            table[h, : self.sizes[h], :, : self.sizes[h + 1]] = 1.0
+        return frozen(table)
+
+    @cached_property
     def start(self) -> Floats:
         """(X,): the initial distribution, packed."""
         packed = np.zeros(self.shape[1])
@@ -171,11 +180,7 @@ class KernelBoxes:
     @classmethod
     def everything(cls, layers: Layers) -> KernelBoxes:
         """No knowledge: every kernel between the layers."""
-        H, X, A = layers.shape
-        upper = np.zeros((H, X, A, X))
-        for h in range(H):
-            upper[h, : layers.sizes[h], :, : layers.sizes[h + 1]] = 1.0
-        return cls(layers, np.zeros_like(upper), upper)
+        return cls(layers, np.zeros_like(layers.possible), layers.possible)
 
     @classmethod
     def around(cls, layers: Layers, estimate: Floats, width: Floats) -> KernelBoxes:
@@ -183,8 +188,7 @@ class KernelBoxes:
         rows, widths = layers.pack_rows(estimate), layers.pack_rows(width)
         widths[-1] = 0.0  # the common end
         totals = rows.sum(axis=-1, keepdims=True)
-        H = layers.horizon
-        uniform = cls.everything(layers).upper / np.maximum(layers.sizes[1:], 1).reshape(H, 1, 1, 1)
+        uniform = layers.possible / layers.sizes[1:].reshape(-1, 1, 1, 1)
         rows = np.where(totals > 0.0, rows / np.where(totals > 0.0, totals, 1.0), uniform)
         return cls(layers, rows - widths, rows + widths)
 
@@ -228,7 +232,7 @@ class Solution:
 def uniform_solution(layers: Layers) -> Solution:
     """q = 1/(|X_h|·A·|X_{h+1}|) on later layers and the initial distribution on the first: where learning starts."""
     H, X, A = layers.shape
-    rows = KernelBoxes.everything(layers).upper / layers.sizes[1:].reshape(H, 1, 1, 1)
+    rows = layers.possible / layers.sizes[1:].reshape(H, 1, 1, 1)
     policy, measure = np.full((H, X, A), 1.0 / A), np.zeros((H, X, A, X))
     kernel.forward(policy, rows, layers.start, layers.sizes, measure)
     return Solution(layers, layers.unpack(policy, 1.0 / A), frozen(measure), 0.0, 0.0, 0.0, 0, "newton")

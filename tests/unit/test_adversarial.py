@@ -1,0 +1,273 @@
+"""Runs against adversaries: exact hindsight regret, guarantees, failures in mid-run, and that learning happens."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from discreet import adversarial
+from discreet.adversarial import LEARNERS, Problem, play, public_layers
+from discreet.envs.adversaries import adversary, from_array, from_function
+from discreet.envs.tabular import layered, lock
+from discreet.experiment import Experiment, run
+from discreet.mdp import FiniteMDP
+from discreet.planning import occupancy, uniform_policy
+from discreet.results import row_of
+
+TINY = layered((1, 2), 2, instance=1)
+
+
+def learner(name: str, mdp: FiniteMDP, episodes: int, **options: object):
+    return LEARNERS[name](Problem(public_layers(mdp), episodes, **options))  # type: ignore[arg-type]
+
+
+# Regret ---------------------------------------------------------------------------------------------
+
+
+def test_regret_is_against_the_best_of_all_fixed_policies():
+    """Every deterministic policy of a tiny MDP, evaluated on every loss table."""
+    K = 60
+    losses = np.random.default_rng(0).random((K, 2, 2, 2))
+    played = play(TINY, from_array(losses), learner("uc-o-reps", TINY, K), 3)
+    totals = []
+    for actions in itertools.product(range(2), repeat=3):
+        policy = np.zeros((2, 2, 2))
+        policy[0, 0, actions[0]] = policy[0, 1, 0] = policy[1, 0, actions[1]] = policy[1, 1, actions[2]] = 1.0
+        totals.append((occupancy(TINY, policy) * losses.sum(axis=0)).sum())
+    assert played.comparator[-1] == pytest.approx(min(totals), rel=1e-12)
+    even = (occupancy(TINY, uniform_policy((2, 2, 2))) * losses.sum(axis=0)).sum()
+    assert played.uniform[-1] == pytest.approx(even, rel=1e-12)
+    assert played.checkpoints[-1] == K
+    assert (np.diff(played.loss) > 0).all()
+    assert played.final_loss == pytest.approx(
+        (occupancy(TINY, played.last.policy) * losses.sum(axis=0)).sum() / K, rel=1e-12
+    )
+
+
+def test_expected_losses_add_up_policy_by_policy():
+    """With one block the uniform policy is played throughout: regret at every checkpoint is known."""
+    K = 50
+    losses = np.random.default_rng(1).random((K, 2, 2, 2))
+    setup = learner("uc-o-reps", TINY, K)
+    lazy = adversarial.Learner(setup.agent, setup.privatizer, adversarial.Blocks(K, K, count_first=K), setup.feedback)
+    played = play(TINY, from_array(losses), lazy, 0)
+    measure = occupancy(TINY, uniform_policy((2, 2, 2)))
+    running = np.cumsum((losses * measure).sum(axis=(1, 2, 3)))
+    np.testing.assert_allclose(played.loss, running[played.checkpoints - 1], rtol=1e-12)
+    assert played.policies == 1
+
+
+def test_checkpoints_and_chunks_change_nothing(monkeypatch):
+    sequence = adversary("switch", layered(), 500)
+    results = []
+    for points, chunk in ((100, 8192), (7, 8192), (7, 11)):
+        monkeypatch.setattr(adversarial, "CHUNK", chunk)
+        played = play(
+            layered(), sequence, learner("private-uc-o-reps", layered(), 500, epsilon=1.0), 4, points=points
+        )
+        results.append((played.loss[-1], played.comparator[-1], played.policies))
+    assert results[0] == pytest.approx(results[1], rel=1e-12)
+    assert results[0] == pytest.approx(results[2], rel=1e-12)
+
+
+def test_seeds_decide_everything_and_noise_is_apart_from_the_environment():
+    experiment = Experiment("private-uc-o-reps", env="layered", episodes=400, epsilon=1.0, adversary="flips")
+    one, two, other = run(experiment, 3), run(experiment, 3), run(experiment, 4)
+    np.testing.assert_array_equal(one.regret, two.regret)
+    assert not np.array_equal(one.regret, other.regret)
+    assert one.value_optimal == other.value_optimal  # the adversary belongs to the instance, not to the seed
+    secure = run(experiment, None)
+    assert not any("simulation" in line for line in secure.guarantee.assumptions)
+    assert any("simulation" in line for line in one.guarantee.assumptions)
+
+
+# The contract ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "model", "statistics"),
+    [
+        ("private-uc-o-reps", {"epsilon": 1.0}, "joint", {"transitions", "losses"}),
+        ("private-uc-o-reps", {"epsilon": 1.0, "delta": 1e-6}, "joint", {"transitions", "losses"}),
+        ("private-uc-o-reps", {"epsilon": 1.0, "losses": "public"}, "joint", {"transitions"}),
+        ("private-uc-o-reps", {"epsilon": 1.0, "model": "local"}, "local", None),
+        ("private-uc-o-reps", {"epsilon": 1.0, "mode": "paper"}, "joint", {"visits", "transitions", "losses"}),
+        (
+            "private-uc-o-reps",
+            {"epsilon": 1.0, "mode": "paper", "model": "local"},
+            "local",
+            {"visits", "transitions", "losses"},
+        ),
+        ("private-uob-lbps", {"epsilon": 1.0}, "joint", {"transitions", "losses"}),
+        ("private-uob-lbps", {"epsilon": 1.0, "delta": 1e-6}, "joint", {"transitions", "losses"}),
+        ("private-uob-lbps", {"epsilon": 1.0, "model": "local"}, "local", {"steps"}),
+        ("private-uob-lbps", {"epsilon": 1.0, "mode": "paper"}, "joint", {"visits", "transitions", "losses"}),
+        (
+            "private-uob-lbps",
+            {"epsilon": 1.0, "mode": "paper", "model": "local", "estimator": "paper"},
+            "local",
+            {"visits", "transitions", "losses"},
+        ),
+    ],
+    ids=str,
+)
+def test_every_private_form_runs_and_states_what_it_spends(name, options, model, statistics):
+    result = run(Experiment(name, env="layered", episodes=120, adversary="switch", **options), 1)
+    guarantee = result.guarantee
+    assert guarantee.model == model
+    assert guarantee.neighbours == "replace"
+    assert 1.0 - 1e-6 <= guarantee.epsilon <= 1.0
+    assert guarantee.delta == options.get("delta", 0.0)
+    entries = {entry.statistic: entry for entry in guarantee.entries}
+    if statistics is not None:
+        assert set(entries) == statistics
+    units = 2**7  # grid of 120 episodes
+    if "losses" in entries and not options.get("delta"):
+        expected = 18 if name == "private-uc-o-reps" else 6  # X·A cells, or two per step
+        assert entries["losses"].sensitivity == expected * units
+    if "transitions" in entries and not options.get("delta"):
+        assert entries["transitions"].sensitivity == 4
+    diagnostics = result.diagnostics
+    assert diagnostics["unsolved"] == 0
+    assert diagnostics["largest_gap"] <= 1e-7
+    assert diagnostics["largest_violation"] <= 1e-10
+    assert diagnostics["regret_per_step"] == pytest.approx(result.regret[-1] / (120 * 3))
+    assert row_of(result).regret_ratio == pytest.approx(result.regret_ratio)
+
+
+@pytest.mark.parametrize("name", ["uc-o-reps", "uob-lbps", "uob-reps", "follow-the-leader"])
+def test_twins_run_without_privacy_in_both_modes(name):
+    for mode in ("practical", "paper"):
+        result = run(Experiment(name, env="lock", episodes=150, mode=mode), 0)
+        assert result.guarantee.model == "none"
+        assert result.diagnostics["unsolved"] == 0
+        assert math.isfinite(result.regret[-1])
+        assert result.value_optimal < result.value_random
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"adversary": "nobody"}, "adversary"),
+        ({"losses": "secret"}, "losses"),
+        ({"estimator": "mine"}, "estimator"),
+        ({"epsilon": None}, "budget"),
+        ({"model": "shuffle"}, "no shuffle form"),
+    ],
+)
+def test_bad_options_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        Experiment(**({"algorithm": "private-uc-o-reps", "env": "layered", "epsilon": 1.0} | change))
+
+
+def test_too_few_users_for_the_budget_are_warned_about_before_they_play():
+    mdp = layered()
+    few = learner("private-uc-o-reps", mdp, 2000, epsilon=0.5)
+    told = adversarial.warning(few, public_layers(mdp), 2000)
+    assert told is not None
+    assert "2,000 users" in told
+    many = learner("private-uc-o-reps", mdp, 10**6, epsilon=0.5)
+    assert adversarial.warning(many, public_layers(mdp), 10**6) is None
+
+
+# When losses fail in mid-run ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("failure", ["raise", "shape", "range", "nan"])
+def test_failing_losses_end_the_run_and_keep_the_record(failure):
+    mdp, K = layered(), 300
+    good = np.full((3, 4, 2), 0.5)
+
+    def losses(k: int) -> object:
+        if k < 130:
+            return good
+        if failure == "raise":
+            raise RuntimeError("the sensor is gone")
+        return {"shape": good[:2], "range": good + 1.0, "nan": good * np.nan}[failure]
+
+    sequence = from_function(losses, (3, 4, 2), K)
+    played = play(mdp, sequence, learner("private-uc-o-reps", mdp, K, epsilon=1.0), 0)
+    assert played.stopped is not None
+    assert "failed" in played.stopped
+    assert 100 <= played.episodes <= 130
+    assert played.loss[-1] == pytest.approx(0.5 * 3 * played.episodes)
+    assert played.guarantee.epsilon <= 1.0
+
+
+def test_losses_of_another_shape_are_refused_at_once():
+    with pytest.raises(ValueError, match="expected"):
+        play(layered(), from_array(np.zeros((10, 2, 4, 2))), learner("uc-o-reps", layered(), 10))
+
+
+# Learning -------------------------------------------------------------------------------------------
+
+
+def two_armed(K: int, seed: int) -> np.ndarray:
+    """One state, two actions; the good one becomes the bad one after a quarter of the users."""
+    means = np.where(np.arange(K)[:, None] < K // 4, [0.1, 0.9], [0.9, 0.1])
+    return (np.random.default_rng(seed).random((K, 2)) < means).astype(np.float64).reshape(K, 1, 1, 2)
+
+
+@pytest.mark.parametrize(("mode", "K"), [("practical", 4000), ("paper", 1000)])
+def test_the_printed_bandit_estimator_fails_where_the_corrected_one_learns(mode, K):
+    """After the switch the printed one never tries the other action again: linear regret at every K."""
+    mdp = FiniteMDP(np.ones((1, 1, 2, 1)), np.zeros((1, 1, 2)), np.ones(1), 1)
+    share = {}
+    for estimator in ("corrected", "paper"):
+        regrets = [
+            play(
+                mdp,
+                from_array(two_armed(K, seed)),
+                learner("private-uob-lbps", mdp, K, epsilon=4.0, mode=mode, estimator=estimator),
+                seed,
+            ).regret[-1]
+            for seed in range(100, 103)
+        ]
+        share[estimator] = np.mean(regrets) / K
+    assert share["paper"] >= 0.35
+    assert share["corrected"] <= 0.2
+
+
+def test_regularisation_defeats_the_alternating_adversary_and_leaders_do_not():
+    mdp, K = layered(), 600
+    sequence = adversary("alternating", mdp, K)
+    for name, options in (
+        ("uc-o-reps", {}),
+        ("uc-o-reps", {"mode": "paper"}),
+        ("private-uc-o-reps", {"epsilon": 2.0}),
+    ):
+        assert play(mdp, sequence, learner(name, mdp, K, **options), 0).regret[-1] <= 0.03 * K * 3
+    assert play(mdp, sequence, learner("follow-the-leader", mdp, K), 0).regret[-1] >= 0.4 * K * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "bound"),
+    [
+        ("uc-o-reps", {}, 0.15),
+        ("uob-lbps", {}, 0.35),
+        ("private-uc-o-reps", {"epsilon": 10.0}, 0.25),
+        ("private-uc-o-reps", {"epsilon": 2.0, "delta": 1e-6}, 0.25),
+        ("private-uc-o-reps", {"epsilon": 1.0, "public_losses": True}, 0.2),
+        ("private-uc-o-reps", {"epsilon": 8.0, "model": "local"}, 0.4),
+        ("private-uob-lbps", {"epsilon": 20.0}, 0.5),
+    ],
+    ids=str,
+)
+def test_learners_learn_on_switching_losses(name, options, bound):
+    """Mean over three instances; measured means lie below two thirds of the bounds."""
+    ratios, K = [], 3000
+    for seed in range(200, 203):
+        mdp = layered(instance=seed)
+        played = play(mdp, adversary("switch", mdp, K, seed), learner(name, mdp, K, **options), seed)
+        assert played.last.unsolved == 0
+        ratios.append(played.regret[-1] / (played.uniform[-1] - played.comparator[-1]))
+    assert np.mean(ratios) <= bound
+
+
+def test_the_lock_needs_planning_and_is_opened_without_noise():
+    mdp = lock(instance=7)
+    played = play(mdp, adversary("iid", mdp, 5000, 7), learner("uc-o-reps", mdp, 5000), 0)
+    assert played.regret[-1] <= 0.4 * (played.uniform[-1] - played.comparator[-1])
