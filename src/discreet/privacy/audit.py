@@ -18,6 +18,7 @@ import numpy as np
 from scipy import stats
 
 from discreet.mdp import Floats, Ints
+from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget
 from discreet.privacy.epochs import Epochs
 from discreet.privacy.families import samplable
@@ -25,6 +26,8 @@ from discreet.privacy.local import LocalLaplace, LocalSampled, unary_cost
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
 from discreet.privacy.one_shot import OneShot
 from discreet.privacy.protocol import Privatizer
+from discreet.privacy.shuffle import Shuffle, tables_of
+from discreet.privacy.shuffler import BitEncoder, CountBits
 from discreet.privacy.streams import CountStream
 from discreet.privacy.sums import RawSums
 from discreet.privacy.tree import Tree
@@ -450,6 +453,63 @@ def _paper_truncation(s: Settings) -> Game:
     return Game(s.epsilon, views, scores, _laplace_loss(worlds, scales))
 
 
+def _shuffle(s: Settings) -> Game:
+    """One of many users, counted per step in shuffled bits: her two walks share no counter.
+
+    The adversary knows everybody else's data and sees all sums: the true bits of the others are left out.
+    """
+    H, S, A = s.horizon, s.states, s.actions
+    law = Shuffle(Budget.approximate(s.epsilon, s.delta)).law(CountSpec(S, A, H, pooled=False, grid=1.0))
+    bits = law.bits(s.users)
+    M, p = s.users * bits.each, bits.probability
+    cells, rows = H * S * A, H * S * A * S
+    walks = np.zeros((2, cells + rows + cells), dtype=np.int64)
+    for world, (x, a) in enumerate(((0, 0), (S - 1, A - 1))):
+        for h in range(H):
+            cell = (h * S + x) * A + a
+            walks[world, [cell, cells + cell * S + x, cells + rows + cell]] = 1
+    changed = np.flatnonzero(walks[0] != walks[1])
+    signs = (walks[1] - walks[0])[changed]
+
+    def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+        stacked = CountSpec(S, A * trials, H, pooled=False, grid=1.0)  # all copies in one batch, side by side
+        encoder = BitEncoder(CountBits(tables_of(stacked)), s.users, bits.each, bits.flips)
+        sums = encoder.noise_sums(s.users, noise).reshape(trials, -1) + walks[world]
+        return np.asarray(sums[:, changed] - M * p, dtype=np.float64)
+
+    def scores(view: Floats) -> Floats:
+        v = view + M * p
+        with np.errstate(divide="ignore"):  # ln P(v−1)/P(v) of the noise: infinite where one of them cannot be
+            ratio = np.log(np.maximum(v, 0.0) * (1.0 - p)) - np.log(np.maximum(M - v + 1.0, 0.0) * p)
+        return np.asarray((np.clip(ratio, -100.0, 100.0) * signs).sum(axis=1))[:, None]
+
+    return Game(s.epsilon, views, scores, None, s.delta)
+
+
+def _paper_integers(s: Settings) -> Game:
+    """One counter as printed: every user sends one number, her bit plus her noise, and the shuffler shows them all.
+
+    Everybody else holds 0. A number above the most noise there can be gives her away.
+    """
+    tau = binomial.printed_bits(s.epsilon, s.delta)
+    each = math.ceil(tau / s.users) if s.users <= tau else 1
+    p = 0.5 if s.users <= tau else tau / (2.0 * s.users)
+    law = stats.binom.pmf(np.arange(each + 1), each, p)
+
+    def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+        generator = np.random.Generator(np.random.PCG64(int.from_bytes(noise.words(4).tobytes(), "little")))
+        seen = np.zeros((trials, each + 2), dtype=np.int64)
+        seen[:, : each + 1] = generator.multinomial(s.users - 1, law / law.sum(), trials)
+        own = generator.binomial(each, p, trials) + world
+        seen[np.arange(trials), own] += 1
+        return seen.astype(np.float64)
+
+    def scores(view: Floats) -> Floats:
+        return np.stack([view[:, -1], view @ np.arange(each + 2)], axis=1)
+
+    return Game(s.epsilon, views, scores, math.inf if law[-1] > s.delta else None, s.delta)
+
+
 class Mechanism(NamedTuple):
     description: str
     game: Callable[[Settings], Game]
@@ -479,10 +539,14 @@ MECHANISMS: dict[str, Mechanism] = {
         "the same with Gaussian noise and (epsilon, delta)",
         _counts("one-shot", lambda s: OneShot(Budget.approximate(s.epsilon, s.delta)), delta=True),
     ),
+    "shuffle": Mechanism("counts of shuffled bits, the noise comes from all users of a batch", _shuffle),
     "paper-local": Mechanism("local noise as printed, 3H/epsilon: two episodes may share no cell", _local("paper")),
     "paper-tree": Mechanism(
         "tree noise as printed, 3H·log2(K)/epsilon: two episodes may share no cell",
         _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), calibration="paper")),
+    ),
+    "paper-integers": Mechanism(
+        "shuffled numbers, a bit plus noise each, as printed: a large number can only be the user's", _paper_integers
     ),
     "paper-losses": Mechanism(
         "a whole loss table with noise H/epsilon as printed: every entry may change", _paper_losses
