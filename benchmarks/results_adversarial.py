@@ -2,9 +2,9 @@
 
     python benchmarks/results_adversarial.py [--full] [--only WORD] [--jobs N] [--minutes M]
 
-Finished settings are appended to results/adversarial.jsonl: stop it, start it again, and it goes on. Seeds 0..9 (paper
-mode and theory rates: 0..2) choose the instance of the environment, of the adversary, and the noise; nothing was tuned on
-them. The table is written from whatever is there, with the number of seeds behind each entry.
+Finished settings are appended to results/adversarial.jsonl: stop it, start it again, and it goes on. Seeds 0..9
+(paper mode and theory rates: 0..2) choose the instance of the environment, of the adversary, and the noise; nothing
+was tuned on them. The table is written from whatever is there, with the number of seeds behind each entry.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ GAUSSIAN = 1e-6
 ABOUT = (
     "Written by `make results-adversarial` (resumable; `--full` runs the whole grid). Numbers are the regret against",
     "the best fixed policy in hindsight over that of the uniform policy (1 = nothing learned, below 0 = better than",
-    "every fixed policy), or for `alternating` the regret per step; mean ± sd over seeds (how many), each the mean over",
-    "the adversaries iid, switch, sinusoid, blocks and flips (lock: iid). Seeds 0..9 are fresh: nothing was tuned on",
-    "them. Replace-one neighbours; the whole loss table is private unless it says public; Gaussian: δ = 1e-6.",
+    "every fixed policy), or for `alternating` the regret per step; mean ± sd over seeds (how many), each the mean",
+    "over the adversaries iid, switch, sinusoid, blocks and flips (lock: iid). Seeds 0..9 are fresh: nothing was",
+    "tuned on them. Replace-one neighbours; the whole loss table is private unless it says public; Gaussian: δ = 1e-6.",
     "S = `layered`, B = `layered-large`, L = `lock`; the seed is also the instance of environment and adversary.",
     "A row that says *not run* was not measured yet.",
 )
