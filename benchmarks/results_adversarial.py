@@ -35,7 +35,7 @@ ABOUT = (
     "the best fixed policy in hindsight over that of the uniform policy (1 = nothing learned, below 0 = better than",
     "every fixed policy), or for `alternating` the regret per step; mean ± sd over seeds (how many), each the mean",
     "over the adversaries iid, switch, sinusoid, blocks and flips (lock: iid). Seeds 0..9 are fresh: nothing was",
-    "tuned on them. Replace-one neighbours; the whole loss table is private unless it says public; Gaussian: δ = 1e-6.",
+    "tuned on them. Replace-one neighbours; whole loss tables are private unless it says public; Gaussian: δ = 1e-6.",
     "S = `layered`, B = `layered-large`, L = `lock`; the seed is also the instance of environment and adversary.",
     "A row that says *not run* was not measured yet.",
 )
