@@ -399,7 +399,7 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
     learner = LEARNERS[experiment.algorithm](problem)
     played = play(mdp, sequence, learner, seed, progress)
     K = played.episodes
-    regret = played.regret
+    regret, random_regret = played.regret, float(played.uniform[-1] - played.comparator[-1])
     diagnostics: dict[str, Any] = {
         "regret_per_step": float(regret[-1]) / (K * mdp.horizon),
         "solves": played.last.solves,
@@ -417,7 +417,7 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
         seed,
         played.checkpoints,
         regret,
-        float(played.uniform[-1] - played.comparator[-1]),
+        random_regret if random_regret > 1e-9 * K else 0.0,  # 0 where every policy is as good, up to rounding
         float(played.comparator[-1]) / K,
         float(played.uniform[-1]) / K,
         played.final_loss,

@@ -121,7 +121,8 @@ def curves(rows: Iterable[Row]) -> list[Curve]:
 
 def _curve(summary: Summary) -> Curve:
     episodes = summary.rows[0].checkpoints
-    ratios = np.array([row.regret / (episodes * (row.value_optimal - row.value_random)) for row in summary.rows])
+    # Values may be losses, so the random policy's regret decides, not the order of the two values.
+    ratios = np.array([row.regret / (episodes * row.random_regret / episodes[-1]) for row in summary.rows])
     return Curve(summary.label, episodes, ratios.mean(axis=0), ratios.min(axis=0), ratios.max(axis=0))
 
 
@@ -138,7 +139,10 @@ def panels(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def plot(folder: str | Path, out: str | Path) -> Path:
-    """Draw the learning curves of all runs in a folder; the ending of `out` says in which format."""
+    """Draw the learning curves of all runs in a folder; the ending of `out` says in which format.
+
+    Runs against an adversary also get a panel of their losses beside those of the best fixed policy in hindsight.
+    """
     path = Path(out)
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"cannot draw to {str(path)!r}: its ending must be one of {', '.join(FORMATS)}")
@@ -157,8 +161,9 @@ def _figure(groups: Mapping[str, Sequence[Row]]) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    columns = min(len(groups), 3)
-    lines = -(-len(groups) // columns)
+    against = loss_panels(row for rows in groups.values() for row in rows)
+    columns = min(len(groups) + len(against), 3)
+    lines = -(-(len(groups) + len(against)) // columns)
     figure = Figure(figsize=(1.5 + 6.0 * columns, 4.6 * lines), layout="constrained")
     FigureCanvasAgg(figure)
     for position, (title, rows) in enumerate(groups.items(), start=1):
@@ -177,4 +182,31 @@ def _figure(groups: Mapping[str, Sequence[Row]]) -> Any:
         axes.grid(alpha=0.25)
         beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if len(drawn) > 6 else {}
         axes.legend(title="mean, and range over seeds", fontsize="small", title_fontsize="small", **beside)
+    for position, (title, rows) in enumerate(against.items(), start=len(groups) + 1):
+        axes = figure.add_subplot(lines, columns, position)
+        for summary in summaries(rows):
+            episodes = summary.rows[0].checkpoints
+            (line,) = axes.plot(episodes, _mean_loss(summary, "loss") / episodes, linewidth=1.8, label=summary.label)
+            best = _mean_loss(summary, "comparator_loss") / episodes
+            axes.plot(episodes, best, "--", linewidth=1.2, color=line.get_color())
+        axes.set_xscale("log")
+        axes.set_xlabel("episodes")
+        axes.set_ylabel("mean loss so far (dashed: best fixed policy)")
+        axes.set_title(title)
+        axes.grid(alpha=0.25)
+        axes.legend(fontsize="small")
     return figure
+
+
+def loss_panels(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows of runs against an adversary, by environment and adversary."""
+    groups: dict[str, list[Row]] = {}
+    for title, panel in panels(row for row in rows if "comparator_loss" in row.diagnostics).items():
+        for row in panel:
+            groups.setdefault(f"{title}, {row.settings['adversary']} losses", []).append(row)
+    return groups
+
+
+def _mean_loss(summary: Summary, name: str) -> Floats:
+    """Cumulative losses at the checkpoints, averaged over seeds."""
+    return np.asarray(np.mean([row.diagnostics[name] for row in summary.rows], axis=0), dtype=np.float64)

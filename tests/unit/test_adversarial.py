@@ -8,14 +8,13 @@ import math
 import numpy as np
 import pytest
 
-from discreet import adversarial
+from discreet import adversarial, report, results
 from discreet.adversarial import LEARNERS, Problem, play, public_layers
 from discreet.envs.adversaries import adversary, from_array, from_function
 from discreet.envs.tabular import layered, lock
 from discreet.experiment import Experiment, run
 from discreet.mdp import FiniteMDP
 from discreet.planning import occupancy, uniform_policy
-from discreet.results import row_of
 
 TINY = layered((1, 2), 2, instance=1)
 
@@ -135,7 +134,7 @@ def test_every_private_form_runs_and_states_what_it_spends(name, options, model,
     assert diagnostics["largest_gap"] <= 1e-7
     assert diagnostics["largest_violation"] <= 1e-10
     assert diagnostics["regret_per_step"] == pytest.approx(result.regret[-1] / (120 * 3))
-    assert row_of(result).regret_ratio == pytest.approx(result.regret_ratio)
+    assert results.row_of(result).regret_ratio == pytest.approx(result.regret_ratio)
 
 
 @pytest.mark.parametrize("name", ["uc-o-reps", "uob-lbps", "uob-reps", "follow-the-leader"])
@@ -161,6 +160,26 @@ def test_twins_run_without_privacy_in_both_modes(name):
 def test_bad_options_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         Experiment(**({"algorithm": "private-uc-o-reps", "env": "layered", "epsilon": 1.0} | change))
+
+
+def test_runs_are_stored_and_drawn_with_their_comparator(tmp_path):
+    for name, budget in (("private-uc-o-reps", 1.0), ("uc-o-reps", None)):
+        experiment = Experiment(name, env="layered", episodes=200, adversary="switch", epsilon=budget)
+        results.write(run(experiment, 0), tmp_path)
+    rows = results.read(tmp_path)
+    (title,) = report.loss_panels(rows)
+    assert title.endswith("switch losses")
+    for row, curve in zip(rows, (report.curves([row])[0] for row in rows), strict=True):
+        assert curve.mean[-1] == pytest.approx(row.regret_ratio)
+        loss, best = np.array(row.diagnostics["loss"]), np.array(row.diagnostics["comparator_loss"])
+        np.testing.assert_allclose(loss - best, row.regret)
+    assert report.plot(tmp_path, tmp_path / "losses.svg").read_text().count("best fixed policy") >= 1
+
+
+def test_where_every_policy_is_as_good_the_ratio_is_undefined_and_the_regret_per_step_is_not():
+    result = run(Experiment("follow-the-leader", env="layered", episodes=200, adversary="alternating"), 0)
+    assert result.regret_ratio is None
+    assert result.diagnostics["regret_per_step"] >= 0.4
 
 
 def test_too_few_users_for_the_budget_are_warned_about_before_they_play():
