@@ -216,7 +216,7 @@ class LocalReports:
             raise ValueError("local privacy compares any two users, so neighbours must be 'replace'")
         if self.budget.kind != "pure":
             raise ValueError(
-                f"local reports spend pure epsilon, got a {self.budget.kind} budget; state epsilon alone"
+                f"local reports spend pure epsilon, and the budget is {self.budget.kind}; state epsilon alone"
             )
         unary_flips(self.budget.total("laplace"))
 

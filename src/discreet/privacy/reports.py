@@ -39,7 +39,7 @@ class Reports:
     def __post_init__(self) -> None:
         check_common(self.neighbours, 0.5, self.episodes_per_user)
         if self.budget.kind != "pure":
-            raise ValueError(f"reports spend pure epsilon, got a {self.budget.kind} budget; state epsilon alone")
+            raise ValueError(f"reports spend pure epsilon, and the budget is {self.budget.kind}; state epsilon alone")
         if int(self.reports) != self.reports or self.reports < 1:
             raise ValueError(f"reports is {self.reports!r}; it must be a whole number of at least 1")
 
