@@ -29,7 +29,8 @@ from discreet.mdp import FiniteMDP, Floats, Ints
 from discreet.measures import Layers
 from discreet.planning import occupancy, optimal_plan, uniform_policy
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
-from discreet.privacy.losses import CentralLosses, ExactLosses, LocalLosses, LossPrivatizer, forecast
+from discreet.privacy.local_losses import LocalLosses
+from discreet.privacy.losses import CentralLosses, ExactLosses, LossPrivatizer, forecast
 from discreet.privacy.noise import NoiseSource
 
 if TYPE_CHECKING:

@@ -14,16 +14,8 @@ from discreet.losses import LossSpec
 from discreet.measures import Layers
 from discreet.privacy.accounting import MARGIN, Budget
 from discreet.privacy.families import Family
-from discreet.privacy.losses import (
-    CentralLosses,
-    ExactLosses,
-    LocalLosses,
-    LossPrivatizer,
-    ToeplitzSum,
-    TreeSum,
-    chosen_cells,
-    forecast,
-)
+from discreet.privacy.local_losses import LocalLosses, chosen_cells
+from discreet.privacy.losses import CentralLosses, ExactLosses, LossPrivatizer, ToeplitzSum, TreeSum, forecast
 from discreet.privacy.noise import NoiseSource
 
 LAYERS = Layers(((0,), (0, 2)), np.array([1.0, 0.0, 0.0]), 2)  # 6 cells, 4 triples
