@@ -90,8 +90,9 @@ class RewardLaw:
         if self.kind == "deterministic":
             return m.copy()
         if self.kind == "bernoulli":
-            wins = np.asarray(rng.random(m.shape) < (m if self.scale == 1 else m / self.scale))
-            return wins.astype(np.float64) * self.scale
+            if self.scale == 1.0:
+                return (rng.random(m.shape) < m).astype(np.float64)
+            return (rng.random(m.shape) < m / self.scale).astype(np.float64) * self.scale
         if self.kind == "gaussian":
             noise: Floats = rng.standard_normal(m.shape)
         elif self.kind == "alpha-stable":
