@@ -30,7 +30,7 @@ from discreet.measures import Layers
 from discreet.planning import occupancy, optimal_plan, uniform_policy
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
 from discreet.privacy.local_losses import LocalLosses
-from discreet.privacy.losses import CentralLosses, ExactLosses, LossPrivatizer, forecast
+from discreet.privacy.losses import CentralLosses, ExactLosses, LossPrivatizer
 from discreet.privacy.noise import NoiseSource
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ CHUNK = 8192
 #: Forecast noise σ/K above which hardly anything is learned (measured: 0.02 → 0.12 of the uniform policy's regret,
 #: 0.05 → 0.27, 0.1 → 0.55).
 NOISE_WARNING = 0.1
+#: Bandit blocks below which hardly anything is learned.
+FEWEST_BANDIT_BLOCKS = 20
 
 
 @dataclass(frozen=True)
@@ -369,8 +371,15 @@ def warning(learner: Learner, layers: Layers, num_episodes: int) -> str | None:
     """What is known to go wrong before anyone plays: the noise of the losses beside the number of users."""
     spec = LossSpec.for_episodes(layers, learner.feedback, num_episodes)
     if learner.feedback == "bandit":
-        return None
-    share = forecast(learner.privatizer, spec)
+        number = learner.blocks.num_loss_blocks
+        if isinstance(learner.privatizer, ExactLosses) or number >= FEWEST_BANDIT_BLOCKS:
+            return None
+        return (
+            f"with {num_episodes:,} users there are only {number} blocks whose losses stand out of their noise "
+            f"({FEWEST_BANDIT_BLOCKS} are needed to learn much); raise epsilon or collect about "
+            f"{math.ceil(num_episodes * FEWEST_BANDIT_BLOCKS / number):,} users or more"
+        )
+    share = learner.privatizer.noise_share(spec)
     if share <= NOISE_WARNING:
         return None
     return (

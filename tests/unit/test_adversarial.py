@@ -190,6 +190,11 @@ def test_too_few_users_for_the_budget_are_warned_about_before_they_play():
     assert "2,000 users" in told
     many = learner("private-uc-o-reps", mdp, 10**6, epsilon=0.5)
     assert adversarial.warning(many, public_layers(mdp), 10**6) is None
+    for name, options in (("private-uob-lbps", {}), ("private-uc-o-reps", {"model": "local"})):
+        few = learner(name, mdp, 1000, epsilon=0.5, **options)
+        assert "1,000 users" in str(adversarial.warning(few, public_layers(mdp), 1000))
+        many = learner(name, mdp, 10**6, epsilon=2.0, **options)
+        assert adversarial.warning(many, public_layers(mdp), 10**6) is None
 
 
 # When losses fail in mid-run ------------------------------------------------------------------------

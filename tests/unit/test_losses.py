@@ -15,7 +15,7 @@ from discreet.measures import Layers
 from discreet.privacy.accounting import MARGIN, Budget
 from discreet.privacy.families import Family
 from discreet.privacy.local_losses import LocalLosses, chosen_cells
-from discreet.privacy.losses import CentralLosses, ExactLosses, LossPrivatizer, ToeplitzSum, TreeSum, forecast
+from discreet.privacy.losses import CentralLosses, ExactLosses, LossPrivatizer, ToeplitzSum, TreeSum
 from discreet.privacy.noise import NoiseSource
 
 LAYERS = Layers(((0,), (0, 2)), np.array([1.0, 0.0, 0.0]), 2)  # 6 cells, 4 triples
@@ -376,10 +376,20 @@ def test_public_losses_stay_exact_in_the_local_model():
 
 
 def test_forecasts_need_no_data_and_scale_with_the_budget():
-    few = forecast(CentralLosses(Budget.pure(1.0), num_loss_blocks=100), spec("full", 10_000))
+    few = CentralLosses(Budget.pure(1.0), num_loss_blocks=100).noise_share(spec("full", 10_000))
     expected = 6 / 0.5 * math.sqrt(2 * 100) / 10_000
     assert few == pytest.approx(expected, rel=1e-3)
-    more = forecast(CentralLosses(Budget.pure(10.0), num_loss_blocks=100), spec("full", 10_000))
+    more = CentralLosses(Budget.pure(10.0), num_loss_blocks=100).noise_share(spec("full", 10_000))
     assert more == pytest.approx(expected / 10, rel=1e-2)
-    assert forecast(CentralLosses(Budget.pure(1.0), public_losses=True), spec()) == 0.0
-    assert forecast(ExactLosses(), spec()) == 0.0
+    assert CentralLosses(Budget.pure(1.0), public_losses=True).noise_share(spec()) == 0.0
+    assert ExactLosses().noise_share(spec()) == 0.0
+
+
+def test_the_forecast_of_local_noise_is_what_a_stream_then_states():
+    n = 4000
+    episodes, losses = crowd(n)
+    for privatizer in (LocalLosses(Budget.pure(1.0)), LocalLosses(Budget.pure(1.0), laplace=True)):
+        stream = privatizer.open(spec("full", n), NoiseSource.seeded(0))
+        stream.add(episodes, losses)
+        stream.close_losses()
+        assert stream.release().loss_deviation / n == pytest.approx(privatizer.noise_share(spec("full", n)), rel=0.05)

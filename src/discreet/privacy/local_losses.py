@@ -30,6 +30,12 @@ def chosen_cells(epsilon: float, num_cells: int) -> int:
     return min(range(1, num_cells + 1), key=variance)
 
 
+def report_variance(num_cells: int, j: int, q: float) -> float:
+    """Largest variance, about, that one reporter adds to the estimate of a cell: flips with probability q, and ¼ for
+    the bit, at weight 2·XA/j in the j/XA of cases where the cell is drawn."""
+    return 4.0 * num_cells / j * (q * (1.0 - q) / (1.0 - 2.0 * q) ** 2 + 0.25)
+
+
 @dataclass(frozen=True)
 class LocalLosses(LossPrivatizer):
     """Every user sends one report about one thing, at full ε, made on her own device.
@@ -55,6 +61,16 @@ class LocalLosses(LossPrivatizer):
                 f"local reports spend pure epsilon, got a {self.budget.kind} budget; state epsilon alone"
             )
         unary_flips(self.budget.total("laplace"))
+
+    def noise_share(self, spec: LossSpec) -> float:
+        if self.public_losses or spec.feedback == "bandit":
+            return 0.0
+        epsilon, XA, K = self.budget.total("laplace"), spec.layers.num_cells, spec.num_episodes
+        if self.laplace:
+            families = CentralLosses(self.budget, visits=True).families(spec)
+            return families["losses"].deviation * spec.grid / math.sqrt(K)
+        j = chosen_cells(epsilon, XA)
+        return math.sqrt(K / 2.0 * report_variance(XA, j, unary_flips(epsilon / j) / 2**64)) / K
 
     def open(self, spec: LossSpec, noise: NoiseSource) -> LossStream:
         if spec.feedback == "bandit" and self.public_losses:
@@ -114,7 +130,7 @@ class LocalLossStream(LossStream):
         self._split = split
         self._ons = np.zeros(self._width_of_items, dtype=np.int64)
         self._steppers = 0
-        self._loss_sums, self._loss_variance, self._reporters = np.zeros(XA), 0.0, 0
+        self._loss_sums, self._loss_variance = np.zeros(XA), 0.0
         self._public_sums = np.zeros(XA, dtype=np.int64)
         self._counts = np.zeros(spec.sizes["transitions"])
         self._count_deviation = 0.0
@@ -190,9 +206,7 @@ class LocalLossStream(LossStream):
         # Two users stand for one reporter (the other reported a step), XA/j cells for one drawn.
         weight = 2.0 * XA / j
         np.add.at(self._loss_sums, chosen, weight * values)
-        self._reporters += n
-        spread = self._bit_q * (1.0 - self._bit_q) / (1.0 - 2.0 * self._bit_q) ** 2 + 0.25
-        self._loss_variance += n * weight * weight * (j / XA) * spread
+        self._loss_variance += n * report_variance(XA, j, self._bit_q)
 
     def _estimates(self) -> Floats:
         """Unbiased sums over all users per item."""

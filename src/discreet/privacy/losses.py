@@ -245,6 +245,11 @@ class LossPrivatizer(ABC):
     @abstractmethod
     def open(self, spec: LossSpec, noise: NoiseSource) -> LossStream: ...
 
+    def noise_share(self, spec: LossSpec) -> float:
+        """σ/K: deviation of the noise in the final cumulative loss of a cell over the number of users, known before
+        anyone plays; 0 where losses carry none."""
+        return 0.0
+
 
 @dataclass(frozen=True)
 class CentralLosses(LossPrivatizer):
@@ -332,6 +337,12 @@ class CentralLosses(LossPrivatizer):
 
     def gain(self, spec: LossSpec) -> float:
         return square_root(self.num_loss_blocks, self.bits(spec)).norm
+
+    def noise_share(self, spec: LossSpec) -> float:
+        family = self.families(spec)["losses"]
+        total = _vector_sum(self, spec, family, NoiseSource.seeded(0))
+        total.blocks = self.num_loss_blocks
+        return total.deviation * spec.grid / spec.num_episodes
 
     def open(self, spec: LossSpec, noise: NoiseSource) -> CentralStream:
         return CentralStream(self, spec, noise)
@@ -463,16 +474,3 @@ class ExactLossStream(LossStream):
             self._last_block,
             self._num_blocks,
         )
-
-
-def forecast(privatizer: LossPrivatizer, spec: LossSpec) -> float:
-    """σ/K: standard deviation of the noise in the final cumulative loss of a cell over the number of users, known
-    before anyone plays; 0 where losses carry no noise of their own."""
-    if not isinstance(privatizer, CentralLosses):
-        return 0.0
-    family = privatizer.families(spec)["losses"]
-    if family.entry is None:
-        return 0.0
-    stream = _vector_sum(privatizer, spec, family, NoiseSource.seeded(0))
-    stream.blocks = privatizer.num_loss_blocks
-    return stream.deviation * spec.grid / spec.num_episodes
