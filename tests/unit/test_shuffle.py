@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from discreet.agents.spotlight import Spotlight
+from discreet.agents.ucbvi import UCBVI
 from discreet.batches import Batch
-from discreet.episodes import Episodes
+from discreet.bonuses import Practical
+from discreet.envs.rewards import RewardLaw
+from discreet.envs.tabular import riverswim
+from discreet.episodes import Episodes, MDPSimulator
 from discreet.experiment import Experiment, run
 from discreet.planning import Plan
 from discreet.privacy import binomial
@@ -387,6 +393,53 @@ def test_report_noise_is_that_of_one_falling_and_one_rising_bit():
     )
     with pytest.raises(TypeError, match="raw"):
         pickle.dumps(stream)
+
+
+# Whole runs through the three roles ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("agent", "privatizer"),
+    [
+        (UCBVI(Practical(400)), Shuffle(ENDLESS, window="restart")),
+        (Spotlight.configured(400, PublicStructure(np.eye(3)[0])), ShuffleReports(ENDLESS)),
+        (Spotlight.configured(400, PublicStructure(np.eye(3)[0])), ShuffleReports(BUDGET)),
+    ],
+    ids=["counts", "reports", "reports with noise"],
+)
+def test_a_run_through_messages_is_the_run_of_the_simulation(agent, privatizer):
+    """Every user encodes at home, every batch is shuffled and verified. Without noise the plans are the same."""
+    if isinstance(privatizer, ShuffleReports):
+        privatizer = replace(privatizer, structure=PublicStructure(np.eye(3)[0]))
+    mdp, spec, K = riverswim(3, 6), CountSpec(3, 2, 6, True, 1.0), 400
+
+    def played(by_messages: bool):
+        stream = privatizer.open(spec, K, NoiseSource.seeded(0))
+        simulator, noise, shuffler = MDPSimulator(mdp, RewardLaw(), 3), NoiseSource.seeded(1), Shuffler()
+        schedule, plan, done, policies = GeometricEpochs(1.5, 20), None, 0, []
+        while done < K:
+            plan = agent.plan(stream.release(), plan)
+            users = min(plan.users or schedule.length(done), K - done)
+            if isinstance(privatizer, ShuffleReports):
+                stream.begin(plan)
+            episodes = simulator.rollout(plan.policy, users)
+            if by_messages and users >= 2:
+                encoder = stream.encoder(users)
+                for one in zip(episodes.states, episodes.actions, episodes.rewards, strict=True):
+                    shuffler.submit(encoder.encode(*one, noise))
+                stream.collect(encoder, shuffler.flush())
+            else:
+                stream.add(episodes)
+            policies.append((users, plan.policy))
+            done += users
+        return policies, stream.release()
+
+    (one, last), (other, through_messages) = played(False), played(True)
+    assert last.num_episodes == through_messages.num_episodes == K
+    if privatizer.budget == ENDLESS:
+        assert [users for users, _ in one] == [users for users, _ in other]
+        assert all(np.array_equal(a, b) for (_, a), (_, b) in zip(one, other, strict=True))
+        assert len(one) > 3
 
 
 # Through the catalog, calibrate and audit ---------------------------------------------------------------------------
