@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: help install demo test lint bench results-spotlight docs clean results-online results-adversarial
+.PHONY: help install demo test lint bench results-spotlight docs clean results-online results-adversarial results-shuffle
 
 help:
 	@echo "make demo     install, compare the learners on RiverSwim, write demo/regret.png"
@@ -12,6 +12,7 @@ help:
 	@echo "make bench    measure speed against plain baselines, write benchmarks/results.json"
 	@echo "make results-spotlight  the table of docs/results-spotlight.md (minutes, can be continued)"
 	@echo "make results-online  the table of docs/results-online.md (up to 40 minutes, can be continued)"
+	@echo "make results-shuffle  the tables of docs/results-shuffle.md (up to 30 minutes, can be continued)"
 	@echo "make results-adversarial  the table of docs/results-adversarial.md (up to 40 minutes, can be continued)"
 	@echo "make docs     rewrite docs/algorithms.md from the catalog"
 	@echo "make clean    remove everything that make made (results of your own runs stay)"
@@ -50,6 +51,9 @@ bench: install
 
 results-online: install
 	$(BIN)/python benchmarks/results_online.py
+
+results-shuffle: install
+	$(BIN)/python benchmarks/results_shuffle.py
 
 results-adversarial: install
 	$(BIN)/python benchmarks/results_adversarial.py
