@@ -9,7 +9,6 @@ import numpy as np
 
 from discreet.histograms import PrivateHistogram
 from discreet.kernels import one_hot as kernel
-from discreet.kernels.spotlight import estimate as zeroed
 from discreet.mdp import Floats, Ints
 from discreet.planning import Plan, tie_order
 from discreet.structure import Mask
@@ -38,7 +37,7 @@ class OneHotVI:
     noise: it answers logs whose rare actions look good by luck. The fourth is for noise on the items that were kept,
     of which only the favourable ones tempt. `rewards` (G, S, A) declares rewards known.
 
-    Source: ours; the zeroing estimator is Spotlight's.   Cost: O(H·S²·A).
+    Source: ours; the zeroing rule is Spotlight's.   Cost: O(H·S²·A).
     """
 
     rewards: Floats | None = None
@@ -52,28 +51,17 @@ class OneHotVI:
     tie_seed: int = 0
 
     def estimate(self, release: PrivateHistogram) -> Estimate:
-        cells, sd = release.cells, release.deviation
-        C, Y = cells.num_cells, cells.num_successors
-        counts, known = np.empty(C), np.empty(C, dtype=np.bool_)
-        sizes = cells.sizes
+        cells, sd, sizes = release.cells, release.deviation, release.cells.sizes
+        reach = np.log(sizes / self.doubt) * math.sqrt(0.5)
+        kept = np.where(cells.admitted & (release.values > (reach * sd)[:, None]), release.values, 0.0)
+        counts, survivors = kept.sum(axis=1), (kept > 0.0).sum(axis=1)
         fewest = self.fewest if sd > 0 else 1.0
-        zeroed(
-            release.values,
-            np.full(C, release.variance),
-            cells.admitted,
-            sizes,
-            self.doubt,
-            self.surplus,
-            fewest,
-            np.empty((C, Y)),
-            np.empty(C),
-            counts,
-            known,
-        )
-        floor = (np.log(sizes / self.doubt) * math.sqrt(0.5) * sd)[:, None]
-        kept = np.where(cells.admitted & (release.values > floor), release.values, 0.0)
+        known = counts >= np.maximum(fewest, (reach + self.surplus) * sd * np.sqrt(survivors + 1.0))
         shares = np.where(known[:, None], kept / np.where(known, counts, 1.0)[:, None], 0.0)
         kernel.rescue(release.values, cells.admitted, sizes, sd, self.signal, shares, counts, known)
+        if self.rewards is not None:  # what was paid is known better than the release says
+            shares[:, 0::2] += shares[:, 1::2]
+            shares[:, 1::2] = 0.0
         return Estimate(shares, counts, known)
 
     def values(

@@ -205,6 +205,8 @@ def read_rewards(path: Path, log: LogFormat) -> Floats:
     """(S, A) from a CSV file; every pair must be there."""
     import numpy as np
 
+    if not path.is_file():
+        raise ValueError(f"{path} cannot be read: there is no such file")
     table = np.full((log.num_states, log.num_actions), np.nan)
     with path.open(newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file)

@@ -225,16 +225,16 @@ def _reading(engine: Engine, log: LogFormat, kinds: dict[str, Kind]) -> str:
     return (
         f"SELECT {column['user']} AS person, {column.get('episode', '0')} AS episode, "
         f"{_whole(column['step'], kind['step'])} AS step, {values['state']} AS state, {values['action']} AS action, "
-        f"CASE WHEN isnan({paid}) THEN NULL ELSE {units} END AS units{following} FROM log AS l {' '.join(joins)}"
+        f"CASE WHEN {paid} IS NULL OR isnan({paid}) THEN NULL ELSE {units} END AS units{following} "
+        f"FROM log AS l {' '.join(joins)}"
     )
 
 
 def _readable(log: LogFormat) -> str:
     """Whether a row says what it must; false also where something is NULL."""
     S = log.num_states - 1
-    successor = f"next_state BETWEEN 0 AND {S}"
-    if log.early_end == "absorb":
-        successor = f"({successor} OR no_successor)"
+    last = f" AND step = {log.horizon - 1}" if log.early_end == "keep" else ""
+    successor = f"(next_state BETWEEN 0 AND {S} OR (no_successor{last}))"
     return (
         f"step BETWEEN 0 AND {log.horizon - 1} AND state BETWEEN 0 AND {S} "
         f"AND action BETWEEN 0 AND {log.num_actions - 1} AND units IS NOT NULL AND {successor}"

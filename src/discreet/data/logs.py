@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,11 +110,11 @@ class DuckDB:
     """DuckDB inside this process, out of core: what does not fit in memory goes to a temporary folder."""
 
     def __init__(self, threads: int | None = None) -> None:
-        self._scratch = tempfile.TemporaryDirectory(prefix="discreet-")
         self.connection = duckdb.connect()
         self.connection.execute("SET preserve_insertion_order = false")
         self.connection.execute("SET enable_progress_bar = false")
-        self.connection.execute(f"SET temp_directory = '{self._scratch.name}'")
+        scratch = Path(tempfile.gettempdir()) / f"discreet-{uuid.uuid4().hex}"  # made and removed by DuckDB
+        self.connection.execute(f"SET temp_directory = '{scratch}'")
         if threads is not None:
             self.connection.execute(f"SET threads = {int(threads)}")
 

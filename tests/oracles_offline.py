@@ -1,0 +1,126 @@
+"""Plain versions of what offline learning computes: loops over people, rows and cells."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+
+def counted(rows: list[dict[str, Any]], log: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(transitions, reward units) by the rules of `LogFormat`, one row after the other."""
+    spec = log.spec
+    T, R = (np.zeros(spec.shapes()["transitions"], dtype=np.int64) for _ in range(2))
+    episodes: dict[Any, dict[Any, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        episodes[row["user"]][row.get("episode", 0)].append(row)
+
+    def whole(value: Any, limit: int) -> bool:
+        return value is not None and 0 <= value < limit
+
+    def readable(row: dict[str, Any]) -> bool:
+        successor = whole(row["next_state"], log.num_states)
+        if log.early_end == "absorb" or row["step"] == log.horizon - 1:
+            successor = successor or row["next_state"] is None
+        return (
+            whole(row["step"], log.horizon)
+            and whole(row["state"], log.num_states)
+            and whole(row["action"], log.num_actions)
+            and row["reward"] is not None
+            and not math.isnan(row["reward"])
+            and successor
+        )
+
+    for by_episode in episodes.values():
+        kept = 0
+        for number in sorted(by_episode):
+            good = [row for row in by_episode[number] if readable(row)]
+            steps = [row["step"] for row in good]
+            if not good or len(set(steps)) != len(steps):
+                continue
+            kept += 1
+            if kept > log.episodes_per_user:
+                break
+            length = log.horizon
+            if log.early_end == "absorb":
+                length = next((h for h in range(log.horizon) if h not in steps), log.horizon)
+            for row in good:
+                if row["step"] >= length:
+                    continue
+                y = row["next_state"]
+                if log.early_end == "absorb" and row["step"] == length - 1 and length < log.horizon:
+                    y = log.num_states
+                elif y is None:
+                    if log.pooled or row["step"] < log.horizon - 1:
+                        continue
+                    y = row["state"]
+                low, high = log.reward_range
+                share = min(max((row["reward"] - low) / (high - low), 0.0), 1.0)
+                where = (0 if log.pooled else row["step"], row["state"], row["action"], y)
+                T[where] += 1
+                R[where] += math.floor(share * spec.reward_units + 0.5)
+    return T, R
+
+
+def histogram(T: np.ndarray, R: np.ndarray, units: int, cells: Any) -> np.ndarray:
+    """Items of the one-hot learner, cell by cell."""
+    G, _, A, _ = T.shape
+    out = np.zeros(cells.admitted.shape, dtype=np.int64)
+    for g in range(G):
+        for s in range(cells.num_states):
+            for a in range(A):
+                c = (g * cells.num_states + s) * A + a
+                for y in range(cells.num_successors):
+                    column = 2 * (0 if not cells.pooled and g == G - 1 else y)
+                    paid = R[g, s, a, y] if cells.admitted[c, column + 1] else 0
+                    out[c, column] += T[g, s, a, y] * units - paid
+                    out[c, column + 1] += paid
+    return out
+
+
+def cautious_quality(
+    shares: np.ndarray, counts: np.ndarray, known: np.ndarray, sd: float, horizon: int, S: int, A: int, options: Any
+) -> np.ndarray:
+    """Q of the one-hot learner by the formula of its docstring, with plain loops; rewards unknown."""
+    c_, d, k, iota = options
+    Y, G = shares.shape[1] // 2, len(counts) // (S * A)
+    V = np.zeros(Y)
+    quality = np.zeros((horizon, S, A))
+    for h in reversed(range(horizon)):
+        g = min(h, G - 1)
+        v = np.array([V[y] + bit for y in range(Y) for bit in (0.0, 1.0)])
+        for s in range(S):
+            for a in range(A):
+                c = (g * S + s) * A + a
+                if not known[c]:
+                    continue
+                p, n = shares[c], counts[c]
+                mean = float(p @ v)
+                variance = float(p @ (v - mean) ** 2)
+                q = mean - c_ * (math.sqrt(2 * variance * iota / n) + (V.max() - V.min()) * iota / (3 * n))
+                q -= min(1.0, d * sd / n) * (mean - V.min())
+                q -= k * sd / n * math.sqrt(sum(max(0.0, v[x] - mean) ** 2 for x in range(2 * Y) if p[x] > 0))
+                quality[h, s, a] = min(max(q, 0.0), horizon - h)
+        V = np.zeros(Y)
+        V[:S] = quality[h].max(axis=1)
+    return quality
+
+
+def pessimistic_quality(P: np.ndarray, r: np.ndarray, penalty: Any, unknown: np.ndarray, horizon: int) -> np.ndarray:
+    """Q = clip(r + PV − Γ, 0, H−h), 0 where unknown; penalty(g, s, a, variance of V) gives Γ."""
+    G, S, A, _ = P.shape
+    V = np.zeros(S)
+    quality = np.zeros((horizon, S, A))
+    for h in reversed(range(horizon)):
+        g = min(h, G - 1)
+        for s in range(S):
+            for a in range(A):
+                if unknown[g, s, a]:
+                    continue
+                mean = P[g, s, a] @ V
+                variance = P[g, s, a] @ (V - mean) ** 2
+                quality[h, s, a] = min(max(r[g, s, a] + mean - penalty(g, s, a, variance), 0.0), horizon - h)
+        V = quality[h].max(axis=1)
+    return quality

@@ -1,0 +1,129 @@
+"""Pessimistic value iteration on counts: the printed formulas against loops, and what noise may do to it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import oracles_offline as oracle
+from discreet.agents.apvi import APVI
+from discreet.envs.registry import make
+from discreet.envs.rewards import RewardLaw
+from discreet.episodes import MDPSimulator
+from discreet.planning import optimal_plan, policy_value, uniform_policy
+from discreet.privacy.accounting import Budget
+from discreet.privacy.exact import Exact
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.one_shot import OneShot
+from discreet.releases import PerTable, PrivateCounts
+from discreet.statistics import Counts, CountSpec
+
+
+def release_of(privatizer, episodes, spec, seed=0):
+    stream = privatizer.open(spec, len(episodes), NoiseSource.seeded(seed))
+    stream.add(Counts.of(episodes, spec))
+    return stream.release()
+
+
+def random_release(seed: int, width: float, stages: int = 4, times: float = 1.0) -> PrivateCounts:
+    rng = np.random.default_rng(seed)
+    T = times * rng.integers(0, 60, size=(stages, 3, 2, 3)).astype(float)
+    T[rng.random((stages, 3, 2)) < 0.3] = 0.0
+    visits = T.sum(axis=-1)
+    return PrivateCounts(
+        visits, T, rng.random((stages, 3, 2)) * visits, 4, 500, PerTable(width, width, width), PerTable(3.0, 3.0, 3.0)
+    )
+
+
+@pytest.mark.parametrize("stages", [1, 4])
+@pytest.mark.parametrize("kind", ["bernstein", "hoeffding"])
+def test_the_printed_penalty(kind, stages):
+    release = random_release(1, 10.0, stages, times=1e4)
+    model = release.model()
+    H, S, A = 4, 3, 2
+    E, iota, n = 20.0, math.log(H * S * A / 0.1), model.visits
+
+    def penalty(g, s, a, variance):
+        spread = H * H if kind == "hoeffding" else variance
+        return math.sqrt(2 * spread * iota / (n[g, s, a] - E)) + 16 * S * H * E * iota / n[g, s, a]
+
+    quality = APVI("paper", kind).plan(release).quality
+    assert quality == pytest.approx(oracle.pessimistic_quality(model.transitions, model.rewards, penalty, n <= E, H))
+    free = oracle.pessimistic_quality(model.transitions, model.rewards, lambda *_: 0.0, n <= E, H)
+    assert 0.01 < (free - quality).max() < 0.5
+    assert APVI("paper", kind).plan(random_release(1, 10.0, stages)).value.max() < 0.2  # vacuous at such counts
+
+
+def test_the_practical_penalty_and_its_unknown_cells():
+    release = random_release(2, 50.0)
+    model, H = release.model(), 4
+    iota, n = math.log(4 * 3 * 2 / 0.1), model.visits
+    unknown = (n <= 0.2 * 100.0) | (n < 1)
+    assert 0 < unknown.sum() < unknown.size
+
+    def penalty(g, s, a, variance):
+        return 0.1 * (math.sqrt(2 * variance * iota / n[g, s, a]) + H * iota / (3 * n[g, s, a]))
+
+    plan = APVI().plan(release)
+    assert plan.quality == pytest.approx(
+        oracle.pessimistic_quality(model.transitions, model.rewards, penalty, unknown, H)
+    )
+    assert np.array_equal(APVI().known(release), ~unknown)
+
+
+def test_without_noise_it_is_apvi_and_finds_the_best_policy():
+    mdp = make("riverswim", 4, 10)
+    episodes = MDPSimulator(mdp, RewardLaw(), 0).rollout(uniform_policy((10, 4, 2)), 20_000)
+    spec = CountSpec(4, 2, 10, pooled=True)
+    exact = release_of(Exact(), episodes, spec)
+    infinite = release_of(OneShot(Budget.pure(math.inf)), episodes, spec)
+    for mode in ("paper", "practical"):
+        twin = APVI(mode).plan(exact)
+        assert np.array_equal(twin.quality, APVI(mode).plan(infinite).quality)
+        best = float(mdp.initial @ optimal_plan(mdp).value[0])
+        assert policy_value(mdp, twin.policy) >= 0.97 * best
+        assert twin.value[0] @ mdp.initial <= best
+
+
+def test_larger_widths_never_raise_a_value():
+    wide, narrow = random_release(3, 30.0), random_release(3, 2.0)
+    agent = APVI("paper", confidence_scale=0.01)
+    fixed_wide, fixed_narrow = agent.estimate(wide)[1].fixed, agent.estimate(narrow)[1].fixed
+    assert (fixed_wide <= fixed_narrow).all()
+
+
+def test_known_rewards_are_used_where_nothing_else_is_known():
+    zeros = np.zeros((1, 2, 2))
+    release = PrivateCounts(zeros, np.zeros((1, 2, 2, 2)), zeros, 3, 10, PerTable(1.0, 1.0, np.inf))
+    rewards = np.array([[[0.3, 0.1], [0.0, 0.9]]])
+    assert APVI(rewards=rewards).plan(release).value[0].tolist() == [0.3, 0.9]
+    assert not APVI("paper", rewards=rewards).plan(release).value.any()
+
+
+def test_the_state_of_those_who_left_is_worth_nothing_whatever_the_noise_says():
+    T = np.full((1, 3, 2, 3), 100.0)
+    release = PrivateCounts(T.sum(axis=-1), T, np.full((1, 3, 2), 300.0), 5, 10)
+    assert APVI().plan(release).value[0, 2] > 1
+    assert not APVI(absorbing=True).plan(release).value[:, 2].any()
+
+
+def test_the_noise_of_the_paper():
+    """σ² = 2H/ρ and b = 4H/ε with known rewards; 3H/ρ and 6H/ε with unknown ones, staged, replace."""
+    spec, H = CountSpec(3, 2, 7, pooled=False), 7
+    for budget, known, expected in (
+        (Budget.zcdp(0.5), True, math.sqrt(2 * H / 0.5)),
+        (Budget.zcdp(0.5), False, math.sqrt(3 * H / 0.5)),
+        (Budget.pure(0.5), True, 4 * H / 0.5),
+        (Budget.pure(0.5), False, 6 * H / 0.5),
+    ):
+        visits, transitions, rewards = OneShot(budget, shares=(1, 1, 0) if known else None).families(spec)
+        assert visits.scale == pytest.approx(expected)
+        assert transitions.scale == pytest.approx(expected)
+        assert rewards.scale * rewards.unit == pytest.approx(0.0 if known else expected)
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(ValueError, match="'practical' or 'paper'"):
+        APVI("theory")

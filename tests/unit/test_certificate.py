@@ -1,0 +1,236 @@
+"""Certificates: whatever is altered is found, whatever is stated can be derived, and signatures name their key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from discreet import certificate, offline
+from discreet.data.logs import LogFormat
+from discreet.episodes import Episodes
+from discreet.policy import Policy
+from discreet.privacy.accounting import Budget
+
+LOG = LogFormat(3, 2, 4, pooled=True)
+
+
+def fitted(budget=Budget.pure(1.0), log=LOG, **options):  # noqa: B008
+    rng = np.random.default_rng(0)
+    episodes = Episodes(rng.integers(3, size=(50, 5)), rng.integers(2, size=(50, 4)), rng.random((50, 4)))
+    return offline.fit(episodes, log, budget, **options)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    fitted().save(tmp_path / "policy")
+    return tmp_path / "policy"
+
+
+def rewritten(folder: Path, change, digests: bool = True) -> None:
+    """Alter the certificate as a forger would, who also writes new digests and a new page."""
+    path = folder / certificate.JSON
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    if digests:
+        (folder / certificate.HTML).write_text(certificate.page(document))
+        listed = {name: certificate.digest(folder / name) for name in certificate.FILES}
+        (folder / certificate.DIGESTS).write_text(json.dumps(listed))
+
+
+@pytest.mark.parametrize(
+    ("budget", "options"),
+    [
+        (Budget.pure(0.3), {}),
+        (Budget.pure(0.3), {"neighbours": "zero-out"}),
+        (Budget.pure(2.0), {"algorithm": "dp-apvi"}),
+        (Budget.zcdp(0.2), {}),
+        (Budget.zcdp(0.2, 1e-6), {"algorithm": "dp-apvi", "mode": "paper"}),
+        (Budget.approximate(1.0, 1e-6), {"log": LogFormat(3, 2, 4, episodes_per_user=3)}),
+        (Budget.pure(1.0), {"rewards": np.full((3, 2), 0.5), "algorithm": "dp-apvi"}),
+        (Budget.pure(1.0), {"log": LogFormat(1, 1, 1, early_end="keep", num_users=10**6)}),
+    ],
+)
+def test_what_was_written_is_valid(budget, options, tmp_path):
+    log = options.pop("log", LOG)
+    found = fitted(budget, log, **options)
+    found.save(tmp_path)
+    verdict = certificate.verify(tmp_path)
+    assert verdict.problems == ()
+    stated = found.certificate["guarantee"]
+    assert verdict.epsilon == stated["epsilon"]
+    if budget.epsilon is not None:
+        assert stated["epsilon"] == pytest.approx(budget.epsilon)
+    else:
+        assert stated["rho"] == pytest.approx(budget.rho)
+    assert verdict.signed_by is None
+
+
+@pytest.mark.parametrize("name", [*certificate.FILES, certificate.DIGESTS])
+def test_a_changed_or_missing_file_is_found(folder, name):
+    assert certificate.verify(folder).valid
+    path = folder / name
+    original = path.read_bytes()
+    middle = len(original) // 2
+    path.write_bytes(original[:middle] + bytes([original[middle] ^ 1]) + original[middle + 1 :])
+    assert not certificate.verify(folder).valid
+    path.unlink()
+    assert not certificate.verify(folder).valid
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d["guarantee"].update(epsilon=0.5),
+        lambda d: d["guarantee"].update(epsilon=0.5, sentence=d["guarantee"]["sentence"].replace("ε = 1", "ε = 0.5")),
+        lambda d: d["guarantee"].update(delta=1e-9),
+        lambda d: d["guarantee"].update(neighbours="zero-out"),
+        lambda d: d["guarantee"].update(sentence="perfect privacy"),
+        lambda d: d["guarantee"].update(model="local"),
+        lambda d: d["ledger"][0].update(scale=d["ledger"][0]["scale"] * 2),
+        lambda d: d["ledger"][0].update(sensitivity=d["ledger"][0]["sensitivity"] / 2),
+        lambda d: d["ledger"][0].update(cost=0.5),
+        lambda d: d["ledger"][0].update(mechanism="magic"),
+        lambda d: d["ledger"].clear(),
+        lambda d: d["problem"].update(horizon=2),
+        lambda d: d["unit"].update(episodes_per_user=2),
+        lambda d: d["digests"].update({"policy.csv": "0" * 64}),
+        lambda d: d.pop("guarantee"),
+        lambda d: d.update(format="other"),
+    ],
+)
+def test_a_forger_with_fresh_digests_must_still_forge_the_arithmetic(folder, change):
+    def attempt(document):
+        change(document)
+        for key, empty in (("guarantee", {"sentence": "", "assumptions": []}), ("ledger", [])):
+            document.setdefault(key, empty)
+
+    rewritten(folder, attempt)
+    assert not certificate.verify(folder).valid
+
+
+def test_a_policy_from_elsewhere_is_found(folder, tmp_path):
+    fitted(seed=9).save(tmp_path / "other")
+    (folder / "policy.csv").write_bytes((tmp_path / "other" / "policy.csv").read_bytes() + b"\n")
+    listed = {name: certificate.digest(folder / name) for name in certificate.FILES}
+    (folder / certificate.DIGESTS).write_text(json.dumps(listed))
+    assert "not the one" in certificate.verify(folder).problems[0]
+
+
+def test_a_simulation_says_so_and_needs_permission(tmp_path):
+    found = fitted(seed=1)
+    found.save(tmp_path)
+    assert found.certificate["simulation"] is True
+    assert certificate.SIMULATED in found.warnings
+    assert certificate.verify(tmp_path).problems == (certificate.SIMULATED,)
+    assert certificate.verify(tmp_path, allow_simulation=True).valid
+    rewritten(tmp_path, lambda d: (d.pop("simulation") and None) or d.update(simulation=None))
+    assert not certificate.verify(tmp_path).valid
+
+
+def keys(tmp_path, name="key"):
+    secret = Ed25519PrivateKey.generate()
+    private, public = tmp_path / f"{name}.pem", tmp_path / f"{name}.pub"
+    private.write_bytes(
+        secret.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    public.write_bytes(
+        secret.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    return private, public
+
+
+def test_signatures(tmp_path):
+    private, public = keys(tmp_path)
+    other, other_public = keys(tmp_path, "other")
+    folder = tmp_path / "policy"
+    fitted().save(folder, private)
+    assert len(certificate.verify(folder).signed_by) == 16
+    assert certificate.verify(folder, public_key=public).valid
+    assert "another key" in certificate.verify(folder, public_key=other_public).problems[0]
+    rewritten(folder, lambda d: d["warnings"].append("none at all"))
+    assert certificate.verify(folder).problems == ("the signature does not fit the digests",)
+    fitted().save(folder)  # written again without a key: the old signature must not stay
+    assert certificate.verify(folder).signed_by is None
+    assert "no signature" in certificate.verify(folder, public_key=public).problems[0]
+    assert "no readable public key" in certificate.verify(_signed(folder, other), public_key=private).problems[0]
+
+
+def _signed(folder, key):
+    fitted().save(folder, key)
+    return folder
+
+
+def test_a_key_of_another_kind_is_refused_before_anything_is_written(tmp_path):
+    wrong = tmp_path / "wrong.pem"
+    wrong.write_bytes(
+        ec.generate_private_key(ec.SECP256R1()).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    for path, words in ((wrong, "expected an Ed25519 key"), (tmp_path / "absent", "no readable private key")):
+        with pytest.raises(ValueError, match=words):
+            fitted().save(tmp_path / "policy", path)
+    assert not (tmp_path / "policy").exists()
+
+
+def test_the_page_says_it_all_and_escapes_what_it_says(folder):
+    document = certificate.read(folder)
+    page = certificate.page({**document, "warnings": ["<script>alert(1)</script>"]})
+    assert "<script" not in page
+    for text in (
+        document["guarantee"]["sentence"],
+        "proves consistency, not origin",
+        "discrete-laplace",
+        "What is not",
+    ):
+        assert text in page
+    assert "http" not in page
+
+
+def test_nothing_to_read_is_said(tmp_path):
+    assert "holds no certificate.json" in certificate.verify(tmp_path).problems[0]
+    (tmp_path / certificate.JSON).write_text("{")
+    assert "not readable JSON" in certificate.verify(tmp_path).problems[0]
+
+
+# The policy ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_acts_after_a_round_trip(tmp_path):
+    rng = np.random.default_rng(0)
+    actions = rng.integers(2, size=(3, 2))
+    policy = Policy(actions, rng.random((3, 2)), rng.random((3, 2)) < 0.5, 4, ("well", "ill"), ("a", "b", "c", "d"))
+    policy.save(tmp_path)
+    again = Policy.load(tmp_path)
+    assert np.array_equal(again.actions, actions)
+    assert again.values == pytest.approx(policy.values, abs=1e-6)
+    assert np.array_equal(again.known, policy.known)
+    assert again.num_actions == 4
+    assert again.act(1, "ill") == again.act(1, 1) == "ab"[actions[1, 1]]
+    lines = (tmp_path / "policy.csv").read_text().splitlines()
+    assert lines[0] == "step,state,action,state_name,action_name,value,known"
+    assert len(lines) == 7
+    for step, state, words in ((3, 0, "step is 3"), (0, 2, "state is 2"), (0, "dead", "no state named")):
+        with pytest.raises(ValueError, match=words):
+            again.act(step, state)
+    plain = Policy(actions, np.zeros((3, 2)), np.ones((3, 2), bool), 2)
+    assert plain.act(0, 0) == int(actions[0, 0])
+
+
+def test_a_policy_that_is_none_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds no policy"):
+        Policy.load(tmp_path)
+    (tmp_path / "policy.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match="cannot be read"):
+        Policy.load(tmp_path)
+    with pytest.raises(ValueError, match="an action lies outside"):
+        Policy(np.array([[2]]), np.zeros((1, 1)), np.ones((1, 1), bool), 2)

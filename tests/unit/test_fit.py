@@ -1,0 +1,215 @@
+"""From a log to a policy: which learner and why, what is said about the result, and values that hold."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from discreet import offline
+from discreet.data.counting import StepCounts
+from discreet.data.logs import LogFormat, table_of
+from discreet.envs.registry import make, spec
+from discreet.envs.rewards import RewardLaw
+from discreet.episodes import MDPSimulator
+from discreet.histograms import Cells
+from discreet.planning import policy_value, policy_values, true_model
+from discreet.policy import Policy
+from discreet.privacy.accounting import Budget
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.one_hot import OneHot
+from discreet.privacy.one_shot import OneShot
+
+ONE = Budget.pure(1.0)
+
+
+def played(env: str, n: int, seed: int = 0):
+    mdp = make(env)
+    return mdp, MDPSimulator(mdp, RewardLaw("bernoulli"), seed).rollout(spec(env).behaviour(mdp), n)
+
+
+def described(mdp, **options) -> LogFormat:
+    return LogFormat(mdp.num_states, mdp.num_actions, mdp.horizon, **options)
+
+
+@pytest.mark.parametrize(
+    ("budget", "users", "options", "name", "tilted", "word"),
+    [
+        (ONE, 2399, {}, "one-hot", False, "below 2400"),
+        (ONE, 2400, {}, "one-hot", True, "reaches 2400"),
+        (ONE, 47_999, {"pooled": False}, "one-hot", False, "below 48000"),
+        (Budget.pure(2.1), 10**5, {}, "one-hot", False, "above 2"),
+        (Budget.zcdp(1.0), 10**5, {}, "one-hot", False, "Gaussian"),
+        (ONE, 10**7, {}, "one-hot", False, "where the data are"),
+        (ONE, 10**5, {"enforce": False, "early_end": "keep"}, "one-hot", False, "where the data are"),
+    ],
+)
+def test_the_learner_is_chosen_by_public_numbers(budget, users, options, name, tilted, word):
+    log = LogFormat(6, 2, 20, **{"pooled": True, **options})
+    choice = offline.choose("auto", log, budget, "replace", users)
+    assert (choice.algorithm, choice.tilted) == (name, tilted)
+    assert word in choice.why
+
+
+def test_zero_out_needs_half_the_users_and_names_are_checked():
+    log = LogFormat(6, 2, 20, pooled=True)
+    assert offline.choose("auto", log, ONE, "zero-out", 1200).tilted
+    assert offline.choose("auto", log, ONE, "replace", 10, "paper").algorithm == "dp-apvi"
+    for arguments, words in (
+        (("ppo", log, ONE, "replace", 9), "unknown algorithm"),
+        (("auto", log, ONE, "replace", 9, "tuned"), "practical or paper"),
+        (("one-hot", log, ONE, "replace", 9, "paper"), "in no paper"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            offline.choose(*arguments)
+
+
+@pytest.mark.parametrize("options", [{}, {"algorithm": "dp-apvi"}])
+def test_without_noise_fit_finds_the_policy_that_planning_finds(options):
+    mdp, episodes = played("riverswim", 5000)
+    found = offline.fit(episodes, described(mdp, pooled=True), Budget.pure(math.inf), seed=0, **options)
+    worth = offline.evaluate(found.policy, mdp)
+    assert worth["gap_ratio"] < 0.01
+    assert worth["value_optimal"] == pytest.approx(3.3973, abs=1e-4)
+    assert worth["value_random"] == pytest.approx(0.0438, abs=1e-4)
+    assert worth["value"] == policy_value(mdp, found.policy.actions)
+    assert found.certificate["guarantee"]["epsilon"] is None
+
+
+def test_a_seed_repeats_a_fit_and_secure_noise_does_not():
+    mdp, episodes = played("riverswim", 300)
+    log = described(mdp, pooled=True)
+    a, b, c = (offline.fit(episodes, log, ONE, seed=s).policy for s in (1, 1, 2))
+    assert np.array_equal(a.values, b.values)
+    assert not np.array_equal(a.values, c.values)
+    x, y = (offline.fit(episodes, log, ONE) for _ in range(2))
+    assert not np.array_equal(x.policy.values, y.policy.values)
+    assert x.certificate["simulation"] is False
+
+
+def test_one_step_per_user_is_two_parts_of_which_each_costs_the_budget():
+    mdp, episodes = played("riverswim", 3000)
+    found = offline.fit(table_of(episodes), described(mdp, pooled=True), ONE, seed=0)
+    assert [line["users"] for line in found.certificate["ledger"]] == ["pilot users", "other users"]
+    assert [line["cost"] for line in found.certificate["ledger"]] == pytest.approx([1.0, 1.0])
+    assert found.certificate["guarantee"]["epsilon"] == 1.0
+    assert offline.evaluate(found.policy, mdp)["gap_ratio"] < 0.2
+
+
+def test_people_who_leave_early_are_counted_as_gone():
+    """State 1 pays 1 per step, but half the people leave from it at once: what they forgo is known."""
+    n, H = 4000, 6
+    rng = np.random.default_rng(0)
+    action = rng.integers(2, size=n)
+    rows = {name: [] for name in ("user", "step", "state", "action", "reward", "next_state")}
+    for i in range(n):
+        for h in range(H):
+            paid = 0.5 if action[i] == 0 else 0.7
+            for name, value in zip(rows, (i, h, 0, action[i], paid, 0), strict=True):
+                rows[name].append(value)
+            if action[i] == 1 and rng.random() < 0.5:
+                break
+    for pooled in (True, False):
+        log = LogFormat(1, 2, H, pooled)
+        for algorithm in ("one-hot", "dp-apvi"):
+            found = offline.fit(rows, log, Budget.pure(5.0), algorithm=algorithm, seed=0, initial=np.ones(1)).policy
+            assert found.actions[:-1, 0].tolist() == [0] * (H - 1)  # staying for 0.5 beats 0.7 and leaving
+            assert found.actions[-1, 0] == 1
+    kept = offline.fit(rows, LogFormat(1, 2, H, True, early_end="keep"), Budget.pure(5.0), seed=0).policy
+    assert kept.actions[0, 0] == 1  # the rows alone do not say that people left
+
+
+def test_lower_values_hold_and_say_something_with_enough_users():
+    mdp, episodes = played("riverswim", 20_000)
+    log = described(mdp, pooled=True, early_end="keep")
+    counts = StepCounts.of(episodes, log.spec)
+    cells = Cells.of(6, 2, 20, True)
+    actions = np.ones((20, 6), dtype=np.int64)
+    policy = np.zeros((20, 6, 2))
+    policy[..., 1] = 1.0
+    truth, _ = policy_values(true_model(mdp), policy)
+    best = 0.0
+    for seed in range(20):
+        stream = OneHot(Budget.pure(50.0)).open(log.spec, cells, 20_000, NoiseSource.seeded(seed))
+        stream.add(counts)
+        lower = offline.histogram_lower_values(stream.release(), actions)
+        one = OneShot(Budget.pure(50.0)).open(log.spec, 20_000, NoiseSource.seeded(seed))
+        one.add(counts.counts())
+        plain, other = offline.counted_values(one.release(), actions)
+        for bound in (lower, other):
+            assert (bound <= truth + 1e-9).all()
+            best = max(best, bound[0, 0] / truth[0, 0])
+        assert plain[0] == pytest.approx(truth[0], rel=0.3)
+    assert best > 0.3
+
+
+def test_warnings_say_what_the_release_cannot_carry():
+    mdp, episodes = played("riverswim", 50)
+    found = offline.fit(episodes, described(mdp), Budget.pure(0.1), seed=0)
+    assert any("vacuous" in line and "are needed" in line for line in found.warnings)
+    assert found.certificate["estimate"]["covered_state_actions"] < 0.2
+    enough = offline.fit(played("riverswim", 20_000)[1], described(mdp, pooled=True), Budget.zcdp(2.0), seed=0)
+    assert not any("vacuous" in line for line in enough.warnings)
+    assert enough.certificate["estimate"]["covered_state_actions"] == 1.0
+
+
+def test_a_public_start_gives_a_value_and_a_staged_release_its_own():
+    mdp, episodes = played("riverswim", 5000)
+    budget = Budget.zcdp(20.0)
+    staged = offline.fit(episodes, described(mdp), budget, seed=0).certificate["estimate"]
+    declared = offline.fit(episodes, described(mdp), budget, seed=0, initial=mdp.initial).certificate["estimate"]
+    assert staged["value_estimate"] == pytest.approx(declared["value_estimate"], rel=0.05)
+    assert declared["value_lower"] <= declared["value_estimate"] == pytest.approx(3.4, rel=0.1)
+    assert declared["width"] == declared["value_estimate"] - declared["value_lower"]
+    open_start = offline.fit(episodes, described(mdp, pooled=True), budget, seed=0).certificate["estimate"]
+    assert open_start["value_estimate"] is None
+
+
+def test_repairs_are_told_to_the_holder_and_kept_out_of_the_certificate():
+    mdp, episodes = played("riverswim", 200)
+    table = table_of(episodes)
+    states = np.asarray(table.column("state")).copy()
+    states[:37] = 99
+    found = offline.fit(table.set_column(2, "state", pa.array(states)), described(mdp), ONE, seed=0)
+    assert found.notices[0].startswith("37 rows")
+    assert "not private" in found.notices[-1]
+    assert "unreadable_rows" not in str(found.certificate)
+    assert found.notices[0] not in str(found.certificate)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"initial": np.ones(3) / 3}, "initial has shape"),
+        ({"initial": np.ones(6)}, "sum to 1"),
+        ({"rewards": np.ones((2, 2))}, "rewards have shape"),
+        ({"rewards": np.full((6, 2), 2.0)}, "all in"),
+    ],
+)
+def test_declarations_that_do_not_fit_are_refused(options, words):
+    mdp, episodes = played("riverswim", 10)
+    with pytest.raises(ValueError, match=words):
+        offline.fit(episodes, described(mdp), ONE, seed=0, **options)
+
+
+def test_a_policy_for_another_problem_cannot_be_evaluated():
+    policy = Policy(np.zeros((2, 2), int), np.zeros((2, 2)), np.ones((2, 2), bool), 2)
+    with pytest.raises(ValueError, match="riverswim has 6, 2 and 20"):
+        offline.evaluate(policy, make("riverswim"))
+
+
+def test_forecasts_follow_the_noise():
+    log = LogFormat(6, 2, 20, pooled=True)
+    one = offline.forecast(log, ONE, 1000)
+    ten = offline.forecast(log, Budget.pure(10.0), 1000)
+    assert one.users_needed == pytest.approx(10 * ten.users_needed, rel=0.02)
+    assert one.deviation == pytest.approx(40 * math.sqrt(2))
+    assert ten.verdict.startswith("enough")
+    assert offline.forecast(log, ONE, 10).verdict.startswith("too few")
+    assert offline.forecast(log, ONE, 1000, algorithm="dp-apvi").deviation == pytest.approx(
+        120 * math.sqrt(2), rel=1e-4
+    )
+    staged = offline.forecast(LogFormat(6, 2, 20), ONE, 1000)
+    assert staged.users_needed == pytest.approx(20 * one.users_needed, rel=0.05)

@@ -1,0 +1,183 @@
+"""Logs: every source gives the same relation, bad ones are refused in words, none is written to."""
+
+from __future__ import annotations
+
+import hashlib
+from types import SimpleNamespace
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+from discreet.data.counting import count
+from discreet.data.logs import DuckDB, LogFormat, minari_table, open_log, table_of
+from discreet.episodes import Episodes
+from discreet.statistics import Counts
+
+LOG = LogFormat(3, 2, 4, early_end="keep")
+
+
+def episodes(n: int = 30, seed: int = 0) -> Episodes:
+    rng = np.random.default_rng(seed)
+    return Episodes(rng.integers(3, size=(n, 5)), rng.integers(2, size=(n, 4)), rng.random((n, 4)))
+
+
+def digest(path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def written(kind: str, table: pa.Table, tmp_path):
+    path = tmp_path / f"log.{kind}"
+    if kind == "parquet":
+        pyarrow.parquet.write_table(table, path)
+    elif kind == "csv":
+        pyarrow.csv.write_csv(table, path)
+    elif kind == "arrow":
+        pyarrow.feather.write_feather(table, path)
+    else:
+        with duckdb.connect(str(path)) as connection:
+            connection.register("given", table)
+            connection.execute("CREATE TABLE visits AS SELECT * FROM given")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "arrow", "duckdb"])
+def test_files_of_every_kind_give_the_counts_of_the_episodes_and_stay_as_they_are(kind, tmp_path):
+    played = episodes()
+    path = written(kind, table_of(played), tmp_path)
+    before = digest(path)
+    found = count(str(path), LOG, table="visits" if kind == "duckdb" else None)
+    expected = Counts.of(played, LOG.spec)
+    assert np.array_equal(found.transitions, expected.transitions)
+    assert np.abs(found.reward_sums.sum(axis=-1) - expected.reward_sums).max() <= 1  # halves are rounded otherwise
+    assert digest(path) == before
+    assert found.num_users == 30
+
+
+def test_several_files_are_one_log(tmp_path):
+    played = episodes()
+    table = table_of(played)
+    for i in range(3):
+        pyarrow.parquet.write_table(table.slice(40 * i, 40), tmp_path / f"part{i}.parquet")
+    found = count(str(tmp_path / "part*.parquet"), LOG)
+    assert np.array_equal(found.transitions, Counts.of(played, LOG.spec).transitions)
+
+
+def test_tables_in_memory_and_arrays():
+    played = episodes()
+    table = table_of(played)
+    expected = Counts.of(played, LOG.spec).transitions
+    arrays = {name: np.asarray(table.column(name)) for name in table.column_names}
+    for source in (played, table, arrays, {name: list(column) for name, column in arrays.items()}):
+        assert np.array_equal(count(source, LOG).transitions, expected)
+
+
+def test_minari_episodes_are_users():
+    played = episodes(5)
+    buffers = [
+        SimpleNamespace(id=i, observations=played.states[i], actions=played.actions[i], rewards=played.rewards[i])
+        for i in range(5)
+    ]
+    dataset = SimpleNamespace(iterate_episodes=lambda: iter(buffers))
+    assert minari_table(dataset).equals(table_of(played))
+    with pytest.raises(ValueError, match="no episode"):
+        minari_table(SimpleNamespace(iterate_episodes=lambda: iter([])))
+    vectors = SimpleNamespace(id=0, observations=np.zeros((3, 2)), actions=np.zeros(2), rewards=np.zeros(2))
+    with pytest.raises(ValueError, match="one whole number each"):
+        minari_table(SimpleNamespace(iterate_episodes=lambda: iter([vectors])))
+
+
+def test_columns_are_mapped_by_name_and_missing_ones_are_listed():
+    table = table_of(episodes())
+    renamed = table.rename_columns(["patient", "hour", "state", "action", "reward", "next_state"])
+    log = LogFormat(3, 2, 4, columns={"user": "patient", "step": "hour"}, early_end="keep")
+    assert np.array_equal(count(renamed, log).transitions, count(table, LOG).transitions)
+    with pytest.raises(ValueError, match=r"no column 'user', 'step'; its columns are patient, hour, state"):
+        count(renamed, LOG)
+    with pytest.raises(ValueError, match="'stay'"):
+        count(table, LogFormat(3, 2, 4, columns={"episode": "stay"}))
+
+
+def test_names_come_from_a_declared_list():
+    played = episodes()
+    table = table_of(played)
+    names, drugs = ("ward", "surgery", "intensive care"), ("none", 'o\'half "dose"')
+    for name, words in (("state", names), ("next_state", names), ("action", drugs)):
+        i = table.column_names.index(name)
+        table = table.set_column(i, name, pa.array([words[v] for v in np.asarray(table.column(name))]))
+    log = LogFormat(3, 2, 4, state_names=names, action_names=drugs, early_end="keep")
+    assert np.array_equal(count(table, log).transitions, Counts.of(played, LOG.spec).transitions)
+    shorter = LogFormat(2, 2, 4, state_names=names[:2], action_names=drugs, early_end="keep")
+    found = count(table, shorter)
+    assert found.repairs.unreadable_rows > 0
+    assert np.array_equal(found.transitions, Counts.of(played, LOG.spec).transitions[:, :2, :, :2])
+
+
+def test_numbers_written_as_text_or_with_a_point():
+    table = table_of(episodes())
+    expected = count(table, LOG).transitions
+    for kind in (pa.string(), pa.float64(), pa.int8()):
+        other = table
+        for name in ("step", "state", "action", "next_state"):
+            other = other.set_column(other.column_names.index(name), name, other.column(name).cast(kind))
+        assert np.array_equal(count(other, LOG).transitions, expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda folder: folder / "absent.parquet", "no file matches"),
+        (lambda folder: _write(folder / "empty.csv", ""), "empty file"),
+        (lambda folder: _write(folder / "text.parquet", "not a table"), "cannot be read"),
+        (lambda folder: _write(folder / "log.xlsx", "x"), "of no known kind"),
+        (lambda folder: _write(folder / "header.csv", "user,step,state,action,reward,next_state\n"), "holds no rows"),
+        (lambda folder: written("duckdb", table_of(episodes()), folder), "name the table"),
+        (lambda folder: 7, "cannot be a int"),
+        (lambda folder: {"user": np.zeros((2, 2))}, "one value per row"),
+        (lambda folder: table_of(episodes()).set_column(0, "user", pa.nulls(120, pa.int64())), "name no user"),
+    ],
+)
+def test_a_log_that_cannot_be_read_is_refused_in_words(make, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        count(make(tmp_path), LOG)
+
+
+def _write(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_mixed_kinds_of_files_are_refused(tmp_path):
+    table = table_of(episodes())
+    paths = [written("csv", table, tmp_path), written("parquet", table, tmp_path)]
+    with pytest.raises(ValueError, match="mixes"):
+        count([str(path) for path in paths], LOG)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"state_names": ("a", "b")}, "expected 3"),
+        ({"state_names": ("a", "b", "b")}, "2 different names"),
+        ({"columns": {"patient": "x"}}, "roles of columns"),
+        ({"early_end": "drop"}, "'absorb' or 'keep'"),
+        ({"episodes_per_user": 0}, "at least 1"),
+        ({"enforce": False}, "early_end='keep'"),
+        ({"reward_range": (1.0, 0.0)}, "low < high"),
+        ({"horizon": 0}, "at least 1"),
+    ],
+)
+def test_a_description_that_means_nothing_is_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        LogFormat(**{"num_states": 3, "num_actions": 2, "horizon": 4, **settings})
+
+
+def test_an_engine_that_has_a_log_is_used_as_it_is():
+    engine = DuckDB(threads=1)
+    engine.register("log", table_of(episodes()))
+    assert open_log(engine) is engine
+    assert count(engine, LOG).num_users == 30

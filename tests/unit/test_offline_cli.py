@@ -1,0 +1,155 @@
+"""The commands for logs: exact JSON, exit codes, one sentence for a mistake."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+from discreet.cli import app
+from discreet.data.logs import table_of
+from discreet.envs.registry import make, spec
+from discreet.envs.rewards import RewardLaw
+from discreet.episodes import MDPSimulator
+from discreet.policy import Policy
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    mdp = make("riverswim")
+    episodes = MDPSimulator(mdp, RewardLaw("bernoulli"), 0).rollout(spec("riverswim").behaviour(mdp), 2000)
+    path = tmp_path_factory.mktemp("log") / "visits.parquet"
+    pyarrow.parquet.write_table(table_of(episodes), path)
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def fit(log, out, *more):
+    sizes = ("--states", 6, "--actions", 2, "--horizon", 20)
+    return run("fit", log, *sizes, "--out", out, *more)
+
+
+def test_a_policy_in_one_command_that_verifies_and_can_be_evaluated(log, tmp_path):
+    out = tmp_path / "policy"
+    done = fit(log, out, "--epsilon", 1, "--pooled", "--json")
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["guarantee"]["epsilon"] == 1.0
+    assert document["folder"] == str(out)
+    assert sorted(p.name for p in out.iterdir()) == [
+        "certificate.html",
+        "certificate.json",
+        "digests.json",
+        "policy.csv",
+        "policy.parquet",
+    ]
+    assert json.loads((out / "certificate.json").read_text())["guarantee"]["epsilon"] == 1.0
+    verified = run("verify", out, "--json")
+    assert verified.exit_code == 0
+    assert json.loads(verified.stdout)["valid"] is True
+    worth = json.loads(run("evaluate", out, "--env", "riverswim", "--json").stdout)
+    assert set(worth) == {"value", "value_optimal", "value_random", "gap_ratio"}
+    assert worth["gap_ratio"] < 0.2
+    own = json.loads(run("evaluate", out, "--json").stdout)
+    assert own["value_lower"] >= 0
+    assert Policy.load(out).act(0, 0) in (0, 1)
+    shown = fit(log, out, "--epsilon", 1, "--pooled", "--initial", 0)
+    assert "guarantee: central DP, ε = 1 per user, replace-one, 2,000 users" in shown.stdout
+    assert run("evaluate", out, "--env", "riverswim").stdout.startswith("value: ")
+    assert "covered state actions" in run("evaluate", out).stdout
+
+
+def test_an_altered_policy_and_a_simulation_do_not_verify(log, tmp_path):
+    out = tmp_path / "policy"
+    assert fit(log, out, "--epsilon", 1, "--pooled", "--seed", 3).exit_code == 0
+    refused = run("verify", out)
+    assert refused.exit_code == 1
+    assert "simulation" in refused.stdout
+    allowed = run("verify", out, "--allow-simulation")
+    assert allowed.exit_code == 0
+    assert "valid: central DP, ε = 1" in allowed.stdout
+    (out / "policy.csv").write_text((out / "policy.csv").read_text().replace("0,0,", "0,0,", 1) + "9,9,9\n")
+    altered = run("verify", out, "--allow-simulation", "--json")
+    assert altered.exit_code == 1
+    assert json.loads(altered.stdout)["problems"][0] == "policy.csv differs from its digest"
+
+
+def test_names_columns_known_rewards_and_several_files(log, tmp_path):
+    table = pyarrow.parquet.read_table(log)
+    names = [f"bank {s}" for s in range(6)]
+    words = np.array(names)
+    for column in ("state", "next_state"):
+        i = table.column_names.index(column)
+        table = table.set_column(i, column, pyarrow.array(words[np.asarray(table.column(column))]))
+    table = table.rename_columns(["swimmer", *table.column_names[1:]])
+    for i in range(2):
+        pyarrow.csv.write_csv(table.slice(20_000 * i, 20_000), tmp_path / f"part{i}.csv")
+    (tmp_path / "states.txt").write_text("\n".join(names))
+    rewards = [f"bank {s},{a},{1 if (s, a) == (5, 1) else 0.005 * (s + a == 0)}" for s in range(6) for a in range(2)]
+    (tmp_path / "rewards.csv").write_text("\n".join(["state,action,reward", *rewards]))
+    out = tmp_path / "policy"
+    done = run(
+        *("fit", tmp_path / "part*.csv", "--states", tmp_path / "states.txt", "--actions", 2, "--horizon", 20),
+        *("--columns", "user=swimmer", "--rewards", tmp_path / "rewards.csv", "--initial", "bank 0"),
+        *("--epsilon", 2, "--delta", 1e-6, "--pooled", "--out", out, "--json"),
+    )
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["problem"]["rewards_known"] is True
+    assert document["guarantee"]["delta"] == 1e-6
+    assert document["estimate"]["value_estimate"] > 0.5
+    assert run("verify", out).exit_code == 0
+    policy = Policy.load(out)
+    assert policy.act(0, "bank 5") == 1
+    assert "bank 3" in (out / "policy.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ((), "state a budget"),
+        (("--epsilon", 1, "--rho", 1), "state a budget"),
+        (("--epsilon", -1), "epsilon must be positive"),
+        (("--epsilon", 1, "--algorithm", "sarsa"), "unknown algorithm 'sarsa'"),
+        (("--epsilon", 1, "--neighbours", "friends"), "replace or zero-out"),
+        (("--epsilon", 1, "--columns", "user"), "joined by '='"),
+        (("--epsilon", 1, "--columns", "user=patient"), "no column 'patient'"),
+        (("--epsilon", 1, "--reward-range", "a:b"), "two numbers"),
+        (("--epsilon", 1, "--initial", "9"), "no state"),
+        (("--epsilon", 1, "--early-end", "drop"), "absorb or keep"),
+        (("--epsilon", 1, "--engine", "postgres"), "duckdb or spark"),
+        (("--epsilon", 1, "--seed", -1), "at least 0"),
+        (("--epsilon", 1, "--users", 5), "more than the 5 declared"),
+        (("--epsilon", 1, "--rewards", "absent.csv"), "cannot be read"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_exit_2(log, tmp_path, more, words):
+    done = fit(log, tmp_path / "policy", *more)
+    assert done.exit_code == 2, done.output
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "policy").exists()
+
+
+def test_calibrate_offline_counts_users_before_any_data():
+    found = json.loads(run("calibrate", "--offline", "--epsilon", 1, "--episodes", 1000, "--pooled", "--json").stdout)
+    needed = found["users_needed"]
+    assert list(needed) == ["0.1", "0.3", "1", "3", "10"]
+    assert needed["0.1"] == pytest.approx(10 * needed["1"], rel=0.01)
+    assert found["learners"]["one-hot"]["users_needed"] < found["learners"]["dp-apvi"]["users_needed"]
+    shown = run("calibrate", "--offline", "--epsilon", 1)
+    assert "verdict for 20,000 users at ε = 1" in shown.stdout
+
+
+def test_folders_that_are_none(tmp_path):
+    assert run("verify", tmp_path / "absent").exit_code == 2
+    assert run("evaluate", tmp_path, "--env", "riverswim").exit_code == 2
+    assert run("evaluate", tmp_path).exit_code == 2
+    assert run("verify", tmp_path).exit_code == 1
