@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from discreet.episodes import Episodes
 from discreet.mdp import FiniteMDP
 from discreet.privacy.accounting import Budget
+from discreet.privacy.calibration import forecast
+from discreet.privacy.local_reports import LocalReports
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
 from discreet.privacy.reports import Reports, alphabet_of, encoded
+from discreet.schedules import GeometricEpochs
 from discreet.statistics import Counts, CountSpec
 from discreet.structure import PublicStructure
 from discreet.targets import Alphabet, Targets
@@ -369,3 +372,22 @@ def test_versions_tell_targets_and_policies_apart():
     changed[0, 0] = [1.0, 0.0]
     assert len({one.version(policy), other.version(policy), one.version(changed)}) == 3
     assert one.version(policy) == some(alphabet, 0).version(policy.copy())
+
+
+def test_the_warning_in_advance_counts_users_per_cell():
+    """45 users per cell at ε = 1 under replace, half under zero-out, ten times as many at ε = .1."""
+    spec = CountSpec(6, 2, 20, True)
+    assert Reports(Budget.pure(1.0)).users_lost(spec) == pytest.approx(45 * 12)
+    assert Reports(Budget.pure(1.0), "zero-out").users_lost(spec) == pytest.approx(45 * 6)
+    assert Reports(Budget.pure(0.1)).users_lost(CountSpec(6, 2, 20, False)) == pytest.approx(4500 * 24)
+    fine = forecast(Reports(Budget.pure(1.0)), spec, 20_000, GeometricEpochs())
+    assert fine.feasible
+    assert "about 550 users" in fine.verdict  # two digits, rounded up
+    short = forecast(Reports(Budget.pure(1.0)), spec, 1000, GeometricEpochs())
+    assert not short.feasible
+    assert "about 1,100 users" in short.verdict
+    nu = 4 * math.e / (math.e - 1) ** 2
+    local = LocalReports(Budget.pure(1.0))
+    assert local.users_lost(spec) == pytest.approx(12 * (50 + 130 * nu))
+    assert forecast(local, spec, 20_000, GeometricEpochs()).feasible
+    assert not forecast(local, spec, 10_000, GeometricEpochs()).feasible
