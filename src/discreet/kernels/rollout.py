@@ -72,10 +72,10 @@ def rollout(
 @compiled
 def within(values: Ints, limit: int) -> bool:
     """Whether all lie in 0..limit−1."""
-    inside = True
+    outside = 0
     for value in values.flat:
-        inside &= 0 <= value < limit
-    return inside
+        outside += value < 0 or value >= limit
+    return outside == 0
 
 
 @compiled
