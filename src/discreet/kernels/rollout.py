@@ -74,7 +74,7 @@ def within(values: Ints, limit: int) -> bool:
     """Whether all lie in 0..limit−1."""
     outside = 0
     for value in values.flat:
-        outside += value < 0 or value >= limit
+        outside += int(value < 0 or value >= limit)
     return outside == 0
 
 
