@@ -31,6 +31,7 @@ VISIBLE = {
     "epochs": 0.4,
     "one-shot": 0.4,
     "one-shot-gaussian": 0.12,
+    "shuffle": 0.11,
 }
 
 

@@ -20,7 +20,7 @@ from discreet.experiment import Experiment, run
 from discreet.planning import Plan
 from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget
-from discreet.privacy.audit import audit
+from discreet.privacy.audit import MECHANISMS, Settings, audit, audited
 from discreet.privacy.calibration import calibrate, forecast
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.shuffle import (
@@ -470,6 +470,10 @@ def test_calibrate_knows_the_shuffle_model():
 def test_integers_are_refuted_and_bits_are_not():
     assert audit("paper-integers", 1.0, 2000).refuted
     assert audit("paper-integers", 1.0, 2000).lower_bound > 2.0
-    found = audit("shuffle", 1.0, 20_000, users=300)
-    assert not found.refuted
-    assert found.lower_bound > 0.05
+    assert not audit("shuffle", 1.0, 20_000, users=300).refuted
+
+
+def test_too_little_noise_is_caught():
+    """The noise of ε = 8 in the name of ε = 1."""
+    game = replace(MECHANISMS["shuffle"].game(Settings(8.0, users=200)), claimed=1.0)
+    assert audited("mutant", game, 20_000).refuted
