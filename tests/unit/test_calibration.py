@@ -178,3 +178,16 @@ def test_bad_input_is_refused(options, message):
     common = {"num_states": 2, "num_actions": 2, "horizon": 2, "num_episodes": 10, "epsilon": 1.0}
     with pytest.raises(ValueError, match=re.escape(message)):
         calibrate(**{**common, **options})
+
+
+def test_one_targeted_report_per_user_needs_fewer_users_than_counts():
+    """RiverSwim, pooled, 20 000 users: at ε = ½ counts drown and Spotlight does not; its users follow 45·cells/ε."""
+    found = calibrate(6, 2, 20, 20_000, 0.5, pooled=True)
+    assert found.spotlight is not None
+    assert found.spotlight.feasible
+    assert found.to_json()["spotlight"]["feasible"] is True
+    small = calibrate(6, 2, 20, 500, 0.5, pooled=True).spotlight
+    assert small is not None
+    assert not small.feasible
+    assert "1,080" in small.verdict or "1,100" in small.verdict  # 45·12/0.5 users
+    assert calibrate(6, 2, 20, 1000, 1.0, delta=1e-6).spotlight is None  # it spends pure epsilon

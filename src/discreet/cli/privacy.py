@@ -62,6 +62,8 @@ def calibrate(
     show(noise_table(found))
     say(f"guarantee: {found.guarantee.sentence()}")
     say(f"verdict: {found.forecast.verdict}")
+    if found.spotlight is not None:
+        say(f"spotlight: {found.spotlight.verdict}")
 
 
 def one_of(option: str, value: str) -> Literal["replace", "zero-out"]:

@@ -74,6 +74,7 @@ class Calibration:
     families: Mapping[str, Noise]
     guarantee: Guarantee
     forecast: Forecast
+    spotlight: Forecast | None = None  # for one targeted report per user instead of counts (pure epsilon)
 
     def to_json(self) -> dict[str, Any]:
         """Strict JSON; infinite numbers are null."""
@@ -83,6 +84,7 @@ class Calibration:
             "families": {name: _finite(asdict(noise)) for name, noise in self.families.items()},
             "guarantee": self.guarantee.to_json(),
             **_finite(asdict(self.forecast)),
+            "spotlight": None if self.spotlight is None else _finite(asdict(self.spotlight)),
         }
 
 
@@ -147,7 +149,11 @@ def calibrate(
     }
     forecast = _forecast(privatizer, spec, num_episodes, times, stream, release)
     grid = 1.0 if model == "shuffle" else spec.grid
-    return Calibration(max(e.uses for e in stream.ledger), grid, families, stream.guarantee, forecast)
+    reports = None
+    if budget.kind == "pure" and math.isfinite(epsilon) and model != "shuffle":
+        ours = LocalReports(budget) if model == "local" else Reports(budget, neighbours)
+        reports = _report_forecast(ours, spec, num_episodes)
+    return Calibration(max(e.uses for e in stream.ledger), grid, families, stream.guarantee, forecast, reports)
 
 
 def _privatizer(model: str, schedule: str, budget: Budget, neighbours: Neighbours) -> Privatizer[PrivateCounts]:
