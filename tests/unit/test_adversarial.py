@@ -111,7 +111,6 @@ def test_seeds_decide_everything_and_noise_is_apart_from_the_environment():
             {"visits", "transitions", "losses"},
         ),
     ],
-    ids=str,
 )
 def test_every_private_form_runs_and_states_what_it_spends(name, options, model, statistics):
     result = run(Experiment(name, env="layered", episodes=120, adversary="switch", **options), 1)
