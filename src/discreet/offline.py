@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,20 +13,24 @@ import numpy as np
 from discreet import certificate
 from discreet.agents.apvi import APVI
 from discreet.agents.one_hot import OneHotVI
+from discreet.agents.vapvi import VAPVI
 from discreet.data.counting import LoggedData, Repairs
 from discreet.data.logs import LogFormat
 from discreet.histograms import Cells, PrivateHistogram
 from discreet.mdp import FiniteMDP, Floats, Ints, distributions
+from discreet.moments import normalised_features
 from discreet.planning import Plan, optimal_plan, policy_value, uniform_policy
 from discreet.policy import Policy
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours, compose_parallel
+from discreet.privacy.linear import LinearMoments
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.one_hot import OneHot, Tilted
 from discreet.privacy.one_shot import OneShot
 from discreet.releases import PrivateCounts
 from discreet.structure import Mask
 
-ALGORITHMS = ("one-hot", "dp-apvi")
+ALGORITHMS = ("one-hot", "dp-apvi", "dp-pevi", "dp-vapvi")
+LINEAR = ("dp-pevi", "dp-vapvi")
 #: One step per user is asked for when there are so many users per cell and unit of ε, and ε is not larger.
 TILT_USERS, LARGEST_TILT = 200.0, 2.0
 #: Steps that are held in memory for that.
@@ -75,13 +79,21 @@ class _Learned:
 
 
 def choose(
-    algorithm: str, log: LogFormat, budget: Budget, neighbours: Neighbours, num_users: int, mode: str = "practical"
+    algorithm: str,
+    log: LogFormat,
+    budget: Budget,
+    neighbours: Neighbours,
+    num_users: int,
+    mode: str = "practical",
+    linear: bool = False,
 ) -> Choice:
     """The learner that was asked for, or the one-hot learner; all steps or one step per user by a public rule."""
     if algorithm not in ("auto", *ALGORITHMS):
         raise ValueError(f"unknown algorithm {algorithm!r}; choose one of auto, {', '.join(ALGORITHMS)}")
     if mode not in ("practical", "paper"):
         raise ValueError(f"mode is {mode!r}; it must be practical or paper")
+    if linear or algorithm in LINEAR:
+        return _choose_linear(algorithm, log, budget, linear)
     if algorithm == "dp-apvi" or (algorithm == "auto" and mode == "paper"):
         return Choice("dp-apvi", "asked for" if algorithm != "auto" else "the printed form was asked for")
     if mode == "paper":
@@ -103,6 +115,20 @@ def choose(
     )
 
 
+def _choose_linear(algorithm: str, log: LogFormat, budget: Budget, given: bool) -> Choice:
+    if not given:
+        raise ValueError(f"{algorithm} learns from features; give them")
+    if algorithm not in ("auto", *LINEAR):
+        raise ValueError(f"{algorithm} does not use features; use auto, dp-pevi or dp-vapvi, or leave them out")
+    if log.pooled:
+        raise ValueError("regressions are made for every step; leave pooled out")
+    if budget.kind == "pure" and budget.epsilon != math.inf:
+        raise ValueError("regressions carry Gaussian noise, which gives no pure epsilon: state a delta or rho")
+    if algorithm == "auto":
+        return Choice("dp-pevi", "features were given; without weights a regression costs half")
+    return Choice(algorithm, "asked for")
+
+
 def fit(
     source: Any,
     log: LogFormat,
@@ -113,10 +139,15 @@ def fit(
     neighbours: Neighbours = "replace",
     rewards: Floats | None = None,
     initial: Floats | None = None,
+    features: Floats | Callable[[int, int], Floats] | None = None,
+    split: bool = False,
     seed: int | None = None,
     table: str | None = None,
 ) -> Fitted:
     """Learn a policy from a log under a budget; without a seed the noise is cryptographically secure.
+
+    `features` (S, A, d), or a function of state and action, make the problem linear: [QW22] Alg. 2 and relatives, of
+    which dp-vapvi may `split` the users between its two regressions.
 
     `rewards` (S, A) or (H, S, A), in the scaled range, and the distribution `initial` of first states are declared
     public where they are given. What is not given is estimated from the same release or left open.
@@ -126,15 +157,18 @@ def fit(
     start = None if initial is None else distributions("initial", initial)
     if start is not None and start.shape != (log.num_states,):
         raise ValueError(f"initial has shape {start.shape}; expected ({log.num_states},)")
-    counted = algorithm == "dp-apvi" or mode == "paper"
+    phi, notices = _feature_table(features, log)
+    counted = algorithm == "dp-apvi" or mode == "paper" or phi is not None
     log = replace(log, first_visits=log.pooled and budget.kind != "pure" and not counted)
     data = LoggedData(source, log, table)
-    choice = choose(algorithm, log, budget, neighbours, data.num_users, mode)
-    if choice.algorithm == "dp-apvi":
+    choice = choose(algorithm, log, budget, neighbours, data.num_users, mode, phi is not None)
+    if phi is not None:
+        learned, repairs = _regressed(data, log, budget, neighbours, phi, start, choice, mode, split, noise)
+    elif choice.algorithm == "dp-apvi":
         learned, repairs = _counted(data, log, budget, neighbours, declared, start, mode, noise)
     else:
         learned, repairs = _one_hot(data, log, budget, neighbours, declared, start, choice, noise)
-    return _fitted(learned, choice, log, data.num_users, budget, neighbours, declared, repairs, noise, mode)
+    return _fitted(learned, choice, log, data.num_users, budget, neighbours, declared, repairs, noise, mode, notices)
 
 
 def _declared_rewards(rewards: Floats | None, log: LogFormat) -> Floats | None:
@@ -145,6 +179,55 @@ def _declared_rewards(rewards: Floats | None, log: LogFormat) -> Floats | None:
     if table.shape not in shapes or not ((table >= 0.0) & (table <= 1.0)).all():
         raise ValueError(f"rewards have shape {table.shape}; expected {shapes[0]} or {shapes[1]}, all in [0, 1]")
     return np.ascontiguousarray(np.broadcast_to(table, shapes[1]))
+
+
+def _feature_table(
+    features: Floats | Callable[[int, int], Floats] | None, log: LogFormat
+) -> tuple[Floats | None, tuple[str, ...]]:
+    """Features as a table with norms of at most 1, and a notice where they had to be rescaled."""
+    if features is None:
+        return None, ()
+    S, A = log.num_states, log.num_actions
+    if callable(features):
+        features = np.array([[features(s, a) for a in range(A)] for s in range(S)], dtype=np.float64)
+    if features.shape[:2] != (S, A):
+        raise ValueError(f"features have shape {features.shape}; expected ({S}, {A}, d)")
+    table, longest = normalised_features(features)
+    return table, () if longest == 1.0 else (f"features were divided by their largest norm, {longest:.6g}",)
+
+
+def _regressed(
+    data: LoggedData,
+    log: LogFormat,
+    budget: Budget,
+    neighbours: Neighbours,
+    features: Floats,
+    start: Floats | None,
+    choice: Choice,
+    mode: str,
+    split: bool,
+    noise: NoiseSource,
+) -> tuple[_Learned, Repairs]:
+    weighted = choice.algorithm == "dp-vapvi"
+    users = data.trajectories()
+    private = LinearMoments(budget, neighbours, weighted, split and weighted, log.episodes_per_user)
+    stream = private.open(users, log.spec, log.spec.num_states, noise)
+    plan = VAPVI(features, weighted, mode).plan(stream)
+    noises = {
+        f"noise_of_{name.replace(' ', '_')}": [matrix, *vectors]
+        for name, (matrix, vectors) in stream.noises().items()
+    }
+    settings = {"dimension": int(features.shape[2]), "split": split and weighted, **noises}
+    cautious = None if start is None else float(start @ plan.value[0])
+    worth = {
+        "value_estimate": None,
+        "value_cautious": cautious,
+        "value_lower": 0.0,
+        "width": None,
+        "failure_probability_of_the_lower_value": FAILURE,
+        "values_are": "totals of rewards scaled to [0, 1]; regressions give no lower bound but 0",
+    }
+    return _Learned(plan, plan.quality > 0.0, stream.parts(), worth, settings), users.repairs
 
 
 def _one_hot(
@@ -331,6 +414,7 @@ def _fitted(
     repairs: Repairs,
     noise: NoiseSource,
     mode: str,
+    told: tuple[str, ...],
 ) -> Fitted:
     from importlib.metadata import version
 
@@ -342,8 +426,10 @@ def _fitted(
     parts = list(learned.parts.values())
     guarantee = compose_parallel(parts) if len(parts) > 1 else parts[0]
     covered = float(learned.known.mean())
-    prospect = forecast(log, budget, num_users, neighbours, choice.algorithm, known_rewards=rewards is not None)
-    warnings = list(_warnings(learned, covered, prospect))
+    prospect = None
+    if choice.algorithm not in LINEAR:
+        prospect = forecast(log, budget, num_users, neighbours, choice.algorithm, rewards is not None)
+    warnings = [*told, *_warnings(learned, covered, prospect)]
     if noise.simulation:
         warnings.insert(0, certificate.SIMULATED)
     private = guarantee.to_json()
@@ -399,11 +485,11 @@ def _bound_text(log: LogFormat) -> str:
     return f"{which} of every user by episode number, and of these the steps 0 to {log.horizon - 1}"
 
 
-def _warnings(learned: _Learned, covered: float, prospect: Prospect) -> list[str]:
+def _warnings(learned: _Learned, covered: float, prospect: Prospect | None) -> list[str]:
     """From the release and public numbers only."""
     found = []
     if covered <= HARDLY:
-        needed = f"; {prospect.verdict}" if prospect.signal < NEEDED else ""
+        needed = f"; {prospect.verdict}" if prospect is not None and prospect.signal < NEEDED else ""
         found.append(f"vacuous: hardly more state-action pairs stand out than noise alone would show{needed}")
     elif covered < 0.5:
         found.append(f"only {100 * covered:.0f} % of the state-action pairs stand out of the noise")

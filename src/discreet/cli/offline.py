@@ -30,8 +30,8 @@ def fit(
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget per user.")] = None,
     delta: Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")] = 0.0,
     rho: Annotated[float | None, typer.Option(help="zCDP budget per user, instead of epsilon.")] = None,
-    algorithm: Annotated[str, typer.Option(help="auto, one-hot or dp-apvi.")] = "auto",
-    mode: Annotated[str, typer.Option(help="practical, or paper: as printed (dp-apvi).")] = "practical",
+    algorithm: Annotated[str, typer.Option(help="auto, one-hot, dp-apvi, dp-pevi or dp-vapvi.")] = "auto",
+    mode: Annotated[str, typer.Option(help="practical, or paper: as printed.")] = "practical",
     pooled: Annotated[
         bool,
         typer.Option("--pooled", help="Count over all steps together: what happens does not depend on the step."),
@@ -44,6 +44,9 @@ def fit(
     reward_range: Annotated[str, typer.Option(help="Rewards are clipped to LOW:HIGH and scaled to [0, 1].")] = "0:1",
     rewards: Annotated[
         Path | None, typer.Option(help="Known rewards: a CSV file with state, action, reward (scaled to [0, 1]).")
+    ] = None,
+    features: Annotated[
+        Path | None, typer.Option(help="Features of states and actions: a .npy file of shape (S, A, d).")
     ] = None,
     initial: Annotated[str | None, typer.Option(help="The state everybody starts in, where that is public.")] = None,
     early_end: Annotated[
@@ -90,6 +93,7 @@ def fit(
             neighbours=one_of("--neighbours", neighbours),
             rewards=known,
             initial=start,
+            features=None if features is None else read_features(features),
             seed=seed,
             table=table,
         )
@@ -223,6 +227,16 @@ def read_rewards(path: Path, log: LogFormat) -> Floats:
     if np.isnan(table).any():
         s, a = (int(i) for i in np.argwhere(np.isnan(table))[0])
         raise ValueError(f"{path} gives no reward for state {s} and action {a}; every pair needs one")
+    return table
+
+
+def read_features(path: Path) -> Floats:
+    import numpy as np
+
+    try:
+        table: Floats = np.load(path, allow_pickle=False).astype(np.float64)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} holds no array of features: {error}") from None
     return table
 
 

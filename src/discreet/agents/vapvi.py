@@ -1,0 +1,107 @@
+"""Pessimistic regression for linear MDPs: PEVI, VAPVI and their private forms, by what the regressions cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from discreet.mdp import Floats
+from discreet.moments import PrivateRegression, Regressions, Target
+from discreet.planning import Plan, tie_order
+
+
+@dataclass(frozen=True)
+class VAPVI:
+    """Q_h = clip(⟨φ,w⟩ + c − Γ, 0, H−h) with w = Λ⁻¹·Σ ψ·(r + V_{h+1} − c)/σ, ψ = φ/σ, Λ = Σψψᵀ + λI (+ shift).
+
+    weighted   σ² = max{1, clip(⟨φ,β⟩, 0, (H−h)²) − clip(⟨φ,θ⟩, 0, H−h)²}, β and θ the regressions of V² and V on φ
+    otherwise  σ = 1: PEVI
+
+    paper      c = 0, Γ = C·√d·√(φᵀΛ⁻¹φ), Λ shifted by the width of the noise, which keeps it positive definite
+    practical  c = the middle of what r + V_{h+1} can be, so that noise and shrinkage are about the unknown part only;
+               Γ likewise with C = .1; eigenvalues of Λ are floored at λ + a quarter of the width of the noise
+
+    Both are post-processing of the same kind of release. Source: [QW22] Alg. 2, [YDWW22], [JYW21].
+    Differs: 1. the D/K term is left out, its constant needs the unknown spectrum of the population; 2. Cholesky
+    solves; 3. clips at H−h.   Cost: O(H·(S·A·d² + d³)) plus the regressions.
+    """
+
+    features: Floats  # (S, A, d), norms at most 1
+    weighted: bool = False
+    mode: str = "practical"
+    ridge: float = 1.0
+    confidence_scale: float | None = None
+    tie_seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("practical", "paper"):
+            raise ValueError(f"mode is {self.mode!r}; it must be 'practical' or 'paper'")
+
+    def plan(self, data: Regressions) -> Plan:
+        """One pass backwards; every step asks for its regressions."""
+        S, A, d = self.features.shape
+        H, Y = data.horizon, data.num_successors
+        C = self.confidence_scale
+        C = C if C is not None else (1.0 if self.mode == "paper" else 0.1)
+        quality, value = np.zeros((H, S, A)), np.zeros((H + 1, S))
+        phi = self.features.reshape(S * A, d)
+        actions = np.zeros((H, S), dtype=np.int64)
+        for h in reversed(range(H)):
+            V = np.zeros(Y)
+            V[:S] = value[h + 1]
+            top = float(H - h)
+            centre, bound = 0.0, top
+            if self.mode == "practical":
+                centre, bound = 0.5 * (V.max() + V.min() + 1.0), 0.5 * (np.ptp(V) + 1.0)
+            sigma = np.ones((S, A))
+            if self.weighted and h < H - 1:
+                sigma = self._deviations(data, h, V, top - 1.0)
+            target = Target((V - centre) / sigma[..., None], 1.0 / sigma, bound)
+            found = data.regress(h, "values", self.features / sigma[..., None], [target])
+            factor = cho_factor(self._positive(found))
+            mean = phi @ cho_solve(factor, found.vectors[0])
+            width = np.sqrt(np.maximum((phi * cho_solve(factor, phi.T).T).sum(axis=1), 0.0))
+            q = mean + centre - C * math.sqrt(d) * width
+            quality[h] = np.clip(q, 0.0, top).reshape(S, A)
+            order = tie_order((H, S, A), self.tie_seed)[h]
+            best = np.take_along_axis(quality[h], order, axis=1).argmax(axis=1)
+            actions[h] = order[np.arange(S), best]
+            value[h] = quality[h].max(axis=1)
+        policy = np.zeros((H, S, A))
+        np.put_along_axis(policy, actions[..., None], 1.0, axis=2)
+        return Plan(policy, value, quality, data.num_users, actions=actions)
+
+    def _deviations(self, data: Regressions, h: int, V: Floats, top: float) -> Floats:
+        """σ(s,a) ≥ 1 from the regressions of V² and V, both of one value in [0, top] (or centred)."""
+        S, A, d = self.features.shape
+        nothing = np.zeros((S, A))
+        centre, bound, square_centre, square_bound = 0.0, top, 0.0, top**2
+        if self.mode == "practical":
+            centre, bound = 0.5 * (V.max() + V.min()), 0.5 * float(np.ptp(V))
+            square_centre = square_bound = 0.5 * bound**2
+        if bound <= 0.0:
+            return np.ones((S, A))
+        shape = (S, A, V.size)
+        first = Target(np.broadcast_to(V - centre, shape), nothing, bound)
+        second = Target(np.broadcast_to((V - centre) ** 2 - square_centre, shape), nothing, square_bound)
+        found = data.regress(h, "variances", self.features, [second, first])
+        factor = cho_factor(self._positive(found))
+        phi = self.features.reshape(S * A, d)
+        square, mean = (phi @ cho_solve(factor, vector) for vector in found.vectors)
+        square = np.clip(square + square_centre, 0.0, square_bound + square_centre)
+        mean = np.clip(mean, -bound if self.mode == "practical" else 0.0, bound)
+        return np.sqrt(np.maximum(1.0, square - mean**2)).reshape(S, A)
+
+    def _positive(self, found: PrivateRegression) -> Floats:
+        d = found.matrix.shape[0]
+        if self.mode == "paper":
+            shifted = found.matrix + (self.ridge + found.matrix_width) * np.eye(d)
+            if np.linalg.eigvalsh(shifted)[0] > 0.5 * self.ridge:
+                return shifted
+        values, vectors = np.linalg.eigh(found.matrix + self.ridge * np.eye(d))
+        floor = self.ridge + 0.25 * found.matrix_width
+        result: Floats = (vectors * np.maximum(values, floor)) @ vectors.T
+        return result

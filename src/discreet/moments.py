@@ -1,0 +1,51 @@
+"""Private regressions as an algorithm sees them: it asks for one per step, in public, and gets noisy moments back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from discreet.mdp import Floats
+
+
+class Target(NamedTuple):
+    """y = reward_weight(s,a)·r + successor(s,a,s'), which must lie in [−bound, bound]; r ∈ [0, 1]."""
+
+    successor: Floats  # (S, A, Y)
+    reward_weight: Floats  # (S, A)
+    bound: float
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateRegression:
+    """Σψψᵀ and Σψy for every target, noisy; widths bound the noise with probability 1 − beta each."""
+
+    matrix: Floats  # (d, d), symmetric
+    vectors: tuple[Floats, ...]
+    matrix_width: float  # in operator norm
+    vector_widths: tuple[float, ...]
+    num_users: int
+
+
+class Regressions(Protocol):
+    """Where regressions are asked for; every (step, part) only once."""
+
+    @property
+    def num_users(self) -> int: ...
+    @property
+    def horizon(self) -> int: ...
+    @property
+    def num_successors(self) -> int: ...
+    def regress(self, step: int, part: str, features: Floats, targets: Sequence[Target]) -> PrivateRegression: ...
+
+
+def normalised_features(features: Floats) -> tuple[Floats, float]:
+    """(features divided by their largest norm, that norm); features within the unit ball stay as they are."""
+    table = np.asarray(features, dtype=np.float64)
+    if table.ndim != 3 or min(table.shape) < 1 or not np.isfinite(table).all():
+        raise ValueError(f"features have shape {table.shape}; expected finite numbers (S, A, d)")
+    longest = float(np.linalg.norm(table, axis=-1).max())
+    return (table / longest, longest) if longest > 1.0 else (table, 1.0)
