@@ -254,7 +254,8 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.shuffle import Shuffle
 from discreet.privacy.shuffler import BitEncoder
 from discreet.statistics import CountSpec
-stream = Shuffle(Budget.approximate(1.0, 1e-6)).open(CountSpec(2, 2, 3, False, 1.0), 100, NoiseSource.secure())
+spec = CountSpec(2, 2, 3, False, 1.0)
+stream = Shuffle(Budget.approximate(1.0, 1e-6), beta=1e-9).open(spec, 100, NoiseSource.secure())
 encoder = BitEncoder.from_json(json.loads(Path(sys.argv[1]).read_text()))
 stream.collect(encoder, np.load(sys.argv[2]))
 release = stream.release()
