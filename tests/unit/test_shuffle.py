@@ -72,6 +72,8 @@ def test_few_users_toss_more_coins_and_many_toss_unfair_ones():
 def test_changes_follow_the_relation_and_the_batch():
     assert Shuffle(BUDGET).law(STAGED).changes == (12, 12)
     assert Shuffle(BUDGET, "zero-out").law(STAGED).changes == (12, 0)
+    assert Shuffle(BUDGET).law(CountSpec(2, 2, 20, True)).changes == (12, 12)  # four cells, each visited first once
+    assert Shuffle(BUDGET).law(CountSpec(2, 2, 20, False)).changes == (60, 60)
     assert Shuffle(BUDGET).law(STAGED, layer=True).changes == (2, 2)
     assert ShuffleReports(BUDGET).law().changes == (1, 1)
     assert ShuffleReports(BUDGET, "zero-out").law().changes == (1, 0)

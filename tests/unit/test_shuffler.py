@@ -56,10 +56,14 @@ def test_counters_of_an_episode_by_hand():
     )
 
 
-@pytest.mark.parametrize("tables", [STAGED, POOLED], ids=["staged", "pooled"])
+@pytest.mark.parametrize(
+    "tables",
+    [STAGED, POOLED, Tables(2, 1, 3, 1, 0.5, (0.0, 1.0))],
+    ids=["staged", "pooled", "fewer cells than steps"],
+)
 def test_no_user_moves_more_counters_than_stated_and_none_by_more_than_one(tables):
     """All episodes of a tiny problem: the largest sets of ones, and of ones that another user does not share."""
-    spec = CountSpec(2, 2, 3, tables.stages == 1, 0.5)
+    spec = CountSpec(2, tables.num_actions, 3, tables.stages == 1, 0.5)
     forms = [CountBits(tables)] + ([CountBits(tables, h) for h in range(3)] if tables.stages > 1 else [])
     for form in forms:
         sets = set()

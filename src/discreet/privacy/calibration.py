@@ -22,7 +22,7 @@ from discreet.privacy.local_reports import LocalReports
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.protocol import Privatizer, Stream
 from discreet.privacy.reports import Reports
-from discreet.privacy.shuffle import Shuffle, ShuffleBatches, ShuffleReports
+from discreet.privacy.shuffle import Shuffle, ShuffleBatches, ShuffleReports, most_cells
 from discreet.privacy.tree import Tree
 from discreet.privacy.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree, bounded
 from discreet.releases import PerTable, PrivateCounts
@@ -130,7 +130,7 @@ def calibrate(
     if model == "shuffle":
         # First visits, rewards as bits: every family moves like visits counted per step, under one ε for all.
         shares = dict.fromkeys(names, epsilon)
-        sensitivity = dict.fromkeys(names, Counts.sensitivity(horizon, neighbours))
+        sensitivity = dict.fromkeys(names, Counts.sensitivity(most_cells(spec), neighbours))
         entries = dict.fromkeys(names, stream.ledger[0])
     else:
         shares = budget.split(names, chosen_mechanism(budget, None))

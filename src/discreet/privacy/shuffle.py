@@ -193,6 +193,11 @@ def tables_of(spec: CountSpec) -> Tables:
     return Tables(spec.num_states, spec.num_actions, spec.horizon, spec.stages, spec.grid, spec.reward_range)
 
 
+def most_cells(spec: CountSpec) -> int:
+    """Cells one user can visit for the first time: one per step, and no more than there are."""
+    return min(spec.horizon, spec.stages * spec.num_states * spec.num_actions)
+
+
 def summed_bits(episodes: Episodes, spec: CountSpec, noise: NoiseSource) -> Ints:
     """(N, T, R) of many users, flat: first visits to every cell, with the reward as one bit. `CountBits`, summed."""
     n, H = episodes.actions.shape
@@ -252,8 +257,8 @@ class Shuffle:
     """The users between two releases form a batch of shuffled bits: visits, transitions, rewards of first visits.
 
     Per counter and batch the noise is Bin(users·m, p) less its mean, the least that gives (ε, δ) to a user who lowers
-    3H counters and raises 3H others. Releases add up batches; with `window="restart"` a cell starts again at the
-    newest batch when that alone has the better ratio of signal to noise.
+    3·min(H, cells) counters and raises as many others. Releases add up batches; with `window="restart"` a cell starts
+    again at the newest batch when that alone has the better ratio of signal to noise.
 
     Guarantee: shuffle DP with the stated budget per user, for any number of batches, shuffle.md.
     Width: exact binomial tails, for an unlimited number of releases; rewards plus what rounding to bits adds.
@@ -281,7 +286,7 @@ class Shuffle:
         """The noise of a batch of all counters, or of one layer's visits and transitions."""
         assert self.budget.epsilon is not None
         epsilon, delta = self.budget.epsilon, self.budget.delta
-        changes = Changes.of(2 if layer else 3 * spec.horizon, self.neighbours)
+        changes = Changes.of(2 if layer else 3 * most_cells(spec), self.neighbours)
         printed = None
         if self.calibration == "paper" and math.isfinite(epsilon):
             printed = binomial.printed_bits(epsilon / (3 * spec.horizon), delta)
@@ -558,9 +563,10 @@ class BatchStream(_BatchStream):
             encoder = self.encoder()
             raw, self._raw = self._raw, np.zeros_like(self._raw)
             if self._batch.layer is not None:
+                h = self._batch.layer
                 N, T, _ = np.split(raw, np.cumsum(self._sizes)[:-1])
-                raw = np.concatenate([N.reshape(self._shapes[0])[self._batch.layer].ravel(),
-                                      T.reshape(self._shapes[1])[self._batch.layer].ravel()])  # fmt: skip
+                layers = N.reshape(self._shapes[0])[h], T.reshape(self._shapes[1])[h]
+                raw = np.concatenate([table.ravel() for table in layers])
             batch = Tally(raw + encoder.noise_sums(self._users, self._noise), self._users)
             self._users = 0
             self._enter(encoder, batch)

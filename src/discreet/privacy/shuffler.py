@@ -68,8 +68,8 @@ class CountBits:
 
     @property
     def most_changes(self) -> int:
-        """Counters one user can switch on: three per step, or two in one layer."""
-        return 3 * self.tables.horizon if self.layer is None else 2
+        """Counters one user can switch on: three per cell she can visit first, or two in one layer."""
+        return 3 * min(self.tables.horizon, self.tables.cells[0]) if self.layer is None else 2
 
     def ones(self, states: ArrayLike, actions: ArrayLike, rewards: ArrayLike, noise: NoiseSource) -> Ints:
         """The counters of one episode: raw, they stay on the device."""
