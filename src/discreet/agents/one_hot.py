@@ -27,7 +27,7 @@ class Estimate:
 class OneHotVI:
     """Pessimistic value iteration on a noisy histogram of steps.
 
-    Items below ln(n_sub/.2)·sd/√2 are set to 0 (they may be noise); a cell is known when what is left stands out of
+    Items below ln(n_sub/doubt)·sd/√2 are set to 0 (maybe noise); a cell is known when what is left stands out of
     its noise, or else when its total does (then the nearest non-negative items with that total). Over the items that
     are left, v = paid + V(s'), p their shares and N their sum:
 
@@ -44,7 +44,8 @@ class OneHotVI:
     confidence_scale: float = 0.1
     hiding: float = 1.5
     spread: float = 1.0
-    doubt: float = 0.2
+    doubt: float = 0.05
+    tilted_doubt: float = 0.2  # where each user reports one step, few items are many standard deviations away
     surplus: float = 0.7
     fewest: float = 5.0
     signal: float = 1.0
@@ -52,7 +53,8 @@ class OneHotVI:
 
     def estimate(self, release: PrivateHistogram) -> Estimate:
         cells, sd, sizes = release.cells, release.deviation, release.cells.sizes
-        reach = np.log(sizes / self.doubt) * math.sqrt(0.5)
+        doubt = self.tilted_doubt if release.tilted else self.doubt
+        reach = np.log(sizes / doubt) * math.sqrt(0.5)
         kept = np.where(cells.admitted & (release.values > (reach * sd)[:, None]), release.values, 0.0)
         counts, survivors = kept.sum(axis=1), (kept > 0.0).sum(axis=1)
         fewest = self.fewest if sd > 0 else 1.0

@@ -274,7 +274,7 @@ class Tilted:
 
 
 def tilted_weights(visits: Floats, deviation: float, num_users: int, horizon: int) -> Floats:
-    """w = min(H, κ/√μ), κ so that Σ μ·w = H, from a noisy pilot: post-processing.
+    """w = min(H, κ·μ^(−3/4)), κ so that Σ μ·w = H, from a noisy pilot: post-processing.
 
     μ = visits per user. Cells that do not stand out of the pilot's noise share what is left of H, at least 2 %.
     """
@@ -286,9 +286,9 @@ def tilted_weights(visits: Floats, deviation: float, num_users: int, horizon: in
         rest = max(horizon - float(mu.sum()), 0.02 * horizon)
         mu[~seen] = rest / unseen
     mu *= horizon / mu.sum()
-    root = 1.0 / np.sqrt(mu)
+    root = mu**-0.75
     low, high = 0.0, horizon / root.min()
-    for _ in range(100):  # Σ μ·min(H, κ/√μ) grows with κ
+    for _ in range(100):  # Σ μ·min(H, κ·μ^(−3/4)) grows with κ
         kappa = 0.5 * (low + high)
         if float((mu * np.minimum(horizon, kappa * root)).sum()) > horizon:
             high = kappa
