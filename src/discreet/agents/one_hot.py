@@ -45,7 +45,8 @@ class OneHotVI:
     hiding: float = 1.5
     spread: float = 1.0
     doubt: float = 0.05
-    tilted_doubt: float = 0.2  # where each user reports one step, few items are many standard deviations away
+    tilted_doubt: float = 0.2  # for releases of one step per user, which show rare cells better
+    tilted_caution: float = 0.6  # factor on hiding and spread for these
     surplus: float = 0.7
     fewest: float = 5.0
     signal: float = 1.0
@@ -76,6 +77,7 @@ class OneHotVI:
         rewards = np.zeros(cells.num_cells)
         if self.rewards is not None:
             rewards = np.broadcast_to(self.rewards, (cells.stages, S, A)).reshape(-1).astype(np.float64)
+        caution = (self.tilted_caution if release.tilted else 1.0) if cautious else 0.0
         quality, value = np.empty(shape), np.empty((H + 1, cells.num_successors))
         actions = np.empty((H, S), dtype=np.int64)
         kernel.cautious_values(
@@ -86,8 +88,8 @@ class OneHotVI:
             release.deviation,
             self.rewards is not None,
             self.confidence_scale if cautious else 0.0,
-            self.hiding if cautious else 0.0,
-            self.spread if cautious else 0.0,
+            self.hiding * caution,
+            self.spread * caution,
             iota,
             np.empty((0, 0), dtype=np.int64) if policy is None else policy,
             tie_order(shape, self.tie_seed),

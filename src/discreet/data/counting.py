@@ -257,15 +257,15 @@ def _blocks(log: LogFormat) -> range:
 
 def _episodes(log: LogFormat) -> str:
     """Rows of every episode, readable ones, and marks of the steps among these."""
-    readable = _readable(log)
     marks = ", ".join(
-        f"bit_or(CASE WHEN step >= {MARKS * b} AND step < {MARKS * (b + 1)} AND {readable} "
-        f"THEN CAST(pow(2, step - {MARKS * b}) AS BIGINT) ELSE CAST(0 AS BIGINT) END) AS marks{b}"
+        f"bit_or(CASE WHEN read_step >= {MARKS * b} AND read_step < {MARKS * (b + 1)} "
+        f"THEN CAST(pow(2, read_step - {MARKS * b}) AS BIGINT) ELSE CAST(0 AS BIGINT) END) AS marks{b}"
         for b in _blocks(log)
     )
+    rows = f"SELECT person, episode, CASE WHEN {_readable(log)} THEN step END AS read_step FROM readings"
     return (
-        f"SELECT person, episode, count(*) AS logged, sum(CASE WHEN {readable} THEN 1 ELSE 0 END) AS readable, "
-        f"{marks} FROM readings GROUP BY person, episode"
+        f"SELECT person, episode, count(*) AS logged, count(read_step) AS readable, {marks} "
+        f"FROM ({rows}) AS marked GROUP BY person, episode"
     )
 
 

@@ -99,7 +99,7 @@ class MomentStream:
         self._shares = private.shares(spec.horizon)
         self._asked: set[tuple[int, str]] = set()
         self._half = below(noise, 2, users.num_users) == 1  # a coin per user: no data, no order
-        order = np.argsort(users.step, kind="stable")
+        order = np.argsort(users.step.astype(np.int32), kind="stable")
         ends = np.searchsorted(users.step[order], np.arange(spec.horizon + 1))
         self._rows = [order[ends[h] : ends[h + 1]] for h in range(spec.horizon)]
         self._noises: dict[str, tuple[float, tuple[float, ...]]] = {}
@@ -123,24 +123,29 @@ class MomentStream:
         rows = self._rows[step]
         if private.split and private.variances:
             rows = rows[self._half[users.person[rows]] == (part == "variances")]
-        s, a, y = users.state[rows], users.action[rows], users.next_state[rows]
-        X = grid[s, a]
-        d = X.shape[1]
+        A, d = grid.shape[1:]
+        cells, after, paid = users.state[rows] * A + users.action[rows], users.next_state[rows], users.units[rows]
+        visits = np.bincount(cells, minlength=grid.shape[0] * A)
+        seen = np.flatnonzero(visits)  # rows of one cell have one ψ: sums over cells are the sums over rows
+        X = grid.reshape(-1, d)[seen]
         deviation, vector_deviations = private.deviations(self._shares[part], [t.bound for t in targets])
         self._noises[f"{part} of step {step}"] = deviation, vector_deviations
         unit = 2.0 ** (2 * FEATURE_BITS)
-        matrix = self._symmetric(np.rint(X.T @ X).astype(np.int64), deviation * unit) / unit
+        raw = np.rint((X * visits[seen, None]).T @ X).astype(np.int64)
+        matrix = self._symmetric(raw, deviation * unit) / unit
         vectors = []
         for target, sigma in zip(targets, vector_deviations, strict=True):
             bits = _target_bits(self.num_users * private.episodes_per_user, target.bound)
             limit = math.ceil(target.bound * 2**bits)
-            paid = users.units[rows] * spec.grid
-            goal = target.reward_weight[s, a] * paid + target.successor[s, a, y]
+            successor = target.successor.reshape(grid.shape[0] * A, -1)[cells, after]
+            goal = target.reward_weight.reshape(-1)[cells] * (paid * spec.grid) + successor
             whole = np.clip(np.rint(goal * 2.0**bits), -limit, limit)
             each = 2.0 ** (FEATURE_BITS + bits)
             scale = samplable(part, sigma * each * limit / (target.bound * 2**bits)) if sigma > 0 else 0.0
-            raw = np.rint(X.T @ whole).astype(np.int64)
-            vectors.append((raw + self._noise.gaussian(scale, d)).astype(np.float64) / each)
+            sums = np.bincount(cells, weights=whole, minlength=grid.shape[0] * A)[seen]
+            vectors.append(
+                (np.rint(X.T @ sums).astype(np.int64) + self._noise.gaussian(scale, d)).astype(np.float64) / each
+            )
         beta = private.beta
         return PrivateRegression(
             matrix,
