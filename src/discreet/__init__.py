@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from discreet.privacy.epochs import Epochs
     from discreet.privacy.exact import Exact
     from discreet.privacy.local import LocalLaplace, LocalSampled
+    from discreet.privacy.local_reports import LocalReports
     from discreet.privacy.noise import NoiseSource
     from discreet.privacy.one_shot import OneShot
+    from discreet.privacy.reports import Reports
+    from discreet.privacy.shuffle import Shuffle
+    from discreet.privacy.toeplitz import Toeplitz
     from discreet.privacy.tree import Tree
     from discreet.releases import PrivateCounts
     from discreet.report import plot
@@ -43,13 +47,17 @@ __all__ = [
     "Learned",
     "LedgerEntry",
     "LocalLaplace",
+    "LocalReports",
     "LocalSampled",
     "NoiseSource",
     "OneShot",
     "Plan",
     "PrivateCounts",
+    "Reports",
     "RewardLaw",
     "RunResult",
+    "Shuffle",
+    "Toeplitz",
     "Tree",
     "audit",
     "calibrate",
@@ -79,13 +87,17 @@ _HOMES = {
     "Learned": "experiment",
     "LedgerEntry": "privacy.accounting",
     "LocalLaplace": "privacy.local",
+    "LocalReports": "privacy.local_reports",
     "LocalSampled": "privacy.local",
     "NoiseSource": "privacy.noise",
     "OneShot": "privacy.one_shot",
     "Plan": "planning",
     "PrivateCounts": "releases",
+    "Reports": "privacy.reports",
     "RewardLaw": "envs.rewards",
     "RunResult": "experiment",
+    "Shuffle": "privacy.shuffle",
+    "Toeplitz": "privacy.toeplitz",
     "Tree": "privacy.tree",
     "audit": "privacy.audit",
     "calibrate": "privacy.calibration",
