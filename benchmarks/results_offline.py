@@ -218,7 +218,8 @@ def main() -> None:
         mine = [row["gap_ratio"] for row in rows if row["setting"] == name]
         print(f"{name}: {math.fsum(mine) / max(len(mine), 1):.4f}", flush=True)
     (options.out / "offline.md").write_text(table(chosen, rows))
-    plot(chosen, rows, options.out / "offline.png")
+    if any(setting.group == "linear" for setting in chosen):
+        plot(chosen, rows, options.out / "offline.png")
 
 
 if __name__ == "__main__":

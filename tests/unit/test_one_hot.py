@@ -286,7 +286,7 @@ def test_reports_on_rare_cells_are_unbiased_and_both_parts_spend_the_budget():
     assert [part.entries[0].scale for part in parts.values()] == pytest.approx([2.0, 2.0 * 2**20])
     assert release.tilted
     totals = release.values.sum(axis=1).reshape(5, 4)
-    assert totals.sum() == pytest.approx(19_000, rel=0.05)
+    assert 16_000 < totals.sum() < 19_500  # weights follow a noisy pilot, so that some users are never asked
     assert totals[:, 0].sum() / totals.sum() < 0.7  # 90 % of the steps play action 0
     rows = release.values.reshape(5, 4, 5, 2).sum(axis=-1)
     seen = totals > 500

@@ -46,7 +46,7 @@ class OneHotVI:
     spread: float = 1.0
     doubt: float = 0.05
     tilted_doubt: float = 0.2  # for releases of one step per user, which show rare cells better
-    tilted_caution: float = 0.6  # factor on hiding and spread for these
+    tilted_caution: float = 1.3  # factor on hiding and spread for these
     surplus: float = 0.7
     fewest: float = 5.0
     signal: float = 1.0
