@@ -348,8 +348,9 @@ def _who(engine: Engine, log: LogFormat) -> tuple[int, Repairs]:
             "sum(CASE WHEN person IS NULL THEN logged ELSE 0 END) FROM episodes_read"
         )
     else:
-        who = "count(DISTINCT person)" if log.num_users is None else "0"
-        query = f"SELECT {who}, count(*), count(*), 0, count(*) - count(person) FROM readings"
+        query = "SELECT 0, count(*), count(*), 0, 0 FROM log"  # users are declared, and nothing about them is checked
+        if log.num_users is None:
+            query = "SELECT count(DISTINCT person), count(*), count(*), 0, count(*) - count(person) FROM readings"
     row = engine.fetch(query)
     users, rows, readable, repeated, nobody = (int(row.column(i)[0].as_py() or 0) for i in range(5))
     if rows == 0:
