@@ -15,7 +15,7 @@ from discreet.episodes import MDPSimulator
 from discreet.planning import uniform_policy
 from discreet.privacy import calibration
 from discreet.privacy.accounting import Budget, rho_of
-from discreet.privacy.calibration import calibrate, forecast
+from discreet.privacy.calibration import calibrate, calibrate_losses, forecast
 from discreet.privacy.epochs import Epochs
 from discreet.privacy.exact import Exact
 from discreet.privacy.local import LocalLaplace, LocalSampled
@@ -191,3 +191,18 @@ def test_one_targeted_report_per_user_needs_fewer_users_than_counts():
     assert not small.feasible
     assert "1,080" in small.verdict or "1,100" in small.verdict  # 45·12/0.5 users
     assert calibrate(6, 2, 20, 1000, 1.0, delta=1e-6).spotlight is None  # it spends pure epsilon
+
+
+def test_whole_loss_tables_move_by_all_their_cells():
+    """S=2, A=3, H=4: X·A = 24 cells; 64 prefixes, so 7 levels; half of ε each: scale 24·7/½ in natural units."""
+    found = calibrate_losses(2, 3, 4, 64, 1.0, schedule="every")
+    losses = found.families["losses"]
+    units = 1 / found.grid
+    assert losses.l1 == 24 * units
+    assert losses.budget == pytest.approx(0.5, rel=1e-8)
+    assert losses.scale == pytest.approx(24 * 7 / 0.5 * units, rel=1e-6)
+    assert found.families["T"].l1 == 6  # 2(H−1): the last step leads nowhere
+    assert found.guarantee.epsilon == 1.0
+    assert not found.forecast.feasible
+    assert calibrate_losses(2, 3, 4, 10**6, 5.0).forecast.feasible
+    assert set(found.to_json()["families"]) == {"T", "losses"}

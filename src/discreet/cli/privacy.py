@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from discreet.privacy.calibration import Calibration
 
-FAMILY_NAMES = {"N": "N visits", "T": "T transitions", "R": "R rewards"}
+FAMILY_NAMES = {"N": "N visits", "T": "T transitions", "R": "R rewards", "losses": "losses"}
 
 
 def calibrate(
@@ -28,6 +28,9 @@ def calibrate(
     schedule: Annotated[str, typer.Option(help="When to release: every (episode) or epochs (growing).")] = "epochs",
     neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
     pooled: Annotated[bool, typer.Option("--pooled", help="Count over all steps together.")] = False,
+    losses: Annotated[
+        bool, typer.Option("--losses", help="For adversarial learners: private loss tables instead of rewards.")
+    ] = False,
     offline: Annotated[
         bool, typer.Option("--offline", help="For `discreet fit`: how many users which budget needs.")
     ] = False,
@@ -53,9 +56,14 @@ def calibrate(
     from discreet.privacy import calibration
 
     relation = one_of("--neighbours", neighbours)
-    found = calibration.calibrate(
-        states, actions, horizon, episodes, epsilon, delta, model, schedule, relation, pooled
-    )
+    if losses:
+        if model != "joint" or pooled:
+            raise ValueError("--losses is for the joint model, whose steps are never pooled")
+        found = calibration.calibrate_losses(states, actions, horizon, episodes, epsilon, delta, schedule, relation)
+    else:
+        found = calibration.calibrate(
+            states, actions, horizon, episodes, epsilon, delta, model, schedule, relation, pooled
+        )
     if as_json:
         say_json(found.to_json())
         return
@@ -86,7 +94,7 @@ def noise_table(found: Calibration) -> Table:
     for column in (f"sensitivity ({norm})", share, "scale", "sd at the end", "width"):
         table.add_column(column, justify="right")
     for letter, noise in found.families.items():
-        unit = found.grid if letter == "R" else 1.0
+        unit = found.grid if letter in ("R", "losses") else 1.0
         sensitivity = (noise.l2 if gaussian else noise.l1) * unit
         numbers = sensitivity, noise.budget, noise.scale * unit, noise.deviation, noise.width
         table.add_row(FAMILY_NAMES[letter], *(f"{number:,.5g}" for number in numbers))

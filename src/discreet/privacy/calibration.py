@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 
 from discreet.episodes import Episodes
+from discreet.losses import LossSpec
+from discreet.measures import Layers
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
 from discreet.privacy.epochs import Epochs
-from discreet.privacy.families import chosen_mechanism
+from discreet.privacy.families import chosen_mechanism, union_width
 from discreet.privacy.local import LocalLaplace
 from discreet.privacy.local_reports import LocalReports
+from discreet.privacy.losses import CentralLosses
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.protocol import Privatizer, Stream
 from discreet.privacy.reports import Reports
@@ -38,6 +41,8 @@ SCHEDULES = ("every", "epochs")
 #: had at most three quarters of the random policy's regret where it stood out by 9 or more, and 0.7 to 1.0 below 6.
 NEEDED_SIGNAL = 8.0
 LARGEST_ANSWER = 10**12
+#: Losses: blocks of the practical learner, and the share of the users beyond which their noise hides everything.
+LOSS_BLOCKS, LOSS_NOISE = 100, 0.1
 IDLE_REPORTS = 1000
 
 
@@ -154,6 +159,64 @@ def calibrate(
         ours = LocalReports(budget) if model == "local" else Reports(budget, neighbours)
         reports = _report_forecast(ours, spec, num_episodes)
     return Calibration(max(e.uses for e in stream.ledger), grid, families, stream.guarantee, forecast, reports)
+
+
+def calibrate_losses(
+    num_states: int,
+    num_actions: int,
+    horizon: int,
+    num_episodes: int,
+    epsilon: float,
+    delta: float = 0.0,
+    schedule: str = "epochs",
+    neighbours: Neighbours = "replace",
+) -> Calibration:
+    """The noise of transitions and of whole loss tables (joint, full information): one user moves a loss table by
+    its number of cells, X·A.
+
+    every episode: trees, the losses' padded to constant noise; epochs: one noise per block of `LOSS_BLOCKS`.
+    """
+    budget = Budget.approximate(epsilon, delta) if delta else Budget.pure(epsilon)
+    everywhere = np.full(num_states, 1.0 / num_states)
+    spec = LossSpec.for_episodes(Layers.full(horizon, everywhere, num_actions), "full", num_episodes)
+    every = schedule == "every"
+    blocks = num_episodes if every else min(LOSS_BLOCKS, num_episodes)
+    privatizer = CentralLosses(
+        budget,
+        neighbours,
+        counts="tree" if every else "blocks",
+        losses="constant-tree" if every else "blocks",
+        num_count_blocks=blocks,
+        num_loss_blocks=blocks,
+    )
+    stream = privatizer.open(spec, NoiseSource.seeded(0))
+    entries = {entry.statistic: entry for entry in stream.ledger}
+    sensitivity, laws = spec.sensitivity(neighbours), privatizer.families(spec)
+    families = {}
+    for letter, name in (("T", "transitions"), ("losses", "losses")):
+        law, entry = laws[name], entries[name]
+        terms = entry.uses if every else blocks
+        families[letter] = Noise(
+            l1=sensitivity[name].l1,
+            l2=sensitivity[name].l2,
+            budget=entry.cost,
+            scale=entry.scale,
+            width=union_width(law, [terms], [float(blocks)], privatizer.beta / 2) * law.unit,
+            deviation=math.sqrt(terms) * law.deviation * law.unit,
+        )
+    share = privatizer.noise_share(spec)
+    feasible = share <= LOSS_NOISE
+    verdict = (
+        f"with {num_episodes:,} users the noise of a cumulative loss is {share:.2g} of their number; "
+        f"{'losses can be learned' if feasible else 'hardly anything is learned'} (at most {LOSS_NOISE:g} is wanted)"
+    )
+    if not feasible:
+        verdict += (
+            f"; raise epsilon, allow a delta, or collect about {math.ceil(num_episodes * share / 0.02):,} users"
+        )
+    width, deviation = families["losses"].width, families["losses"].deviation
+    forecast = Forecast(num_episodes, deviation, width / num_episodes, 1.0 / share, feasible, verdict)
+    return Calibration(max(e.uses for e in stream.ledger), spec.grid, families, stream.guarantee, forecast)
 
 
 def _privatizer(model: str, schedule: str, budget: Budget, neighbours: Neighbours) -> Privatizer[PrivateCounts]:
