@@ -89,6 +89,15 @@ class CountSpec:
         units = self.reward_units
         return {"visits": unit, "transitions": unit, "rewards": Sensitivity(l1 * units, l2 * units)}
 
+    def check(self, episodes: Episodes) -> None:
+        """Refuse episodes of another problem, in a sentence that carries no one's data."""
+        if episodes.horizon > self.horizon:
+            raise ValueError(f"episodes have {episodes.horizon} steps; the declared horizon is {self.horizon}")
+        if not kernel.within(episodes.states, self.num_states):
+            raise ValueError(f"a state lies outside 0..{self.num_states - 1}")
+        if not kernel.within(episodes.actions, self.num_actions):
+            raise ValueError(f"an action lies outside 0..{self.num_actions - 1}")
+
     def on_grid(self, rewards: Floats) -> tuple[Ints, int]:
         """Rewards as whole grid units, and how many were clipped (a number that is itself not private)."""
         low, high = self.reward_range or (-UNBOUNDED_REWARD, UNBOUNDED_REWARD)
@@ -121,12 +130,7 @@ class Counts:
 
     def accumulate(self, episodes: Episodes, spec: CountSpec) -> int:
         """Add episodes to these tables in place; how many rewards were clipped. Checks come before any change."""
-        if episodes.horizon > spec.horizon:
-            raise ValueError(f"episodes have {episodes.horizon} steps; the declared horizon is {spec.horizon}")
-        if not kernel.within(episodes.states, spec.num_states):
-            raise ValueError(f"a state lies outside 0..{spec.num_states - 1}")
-        if not kernel.within(episodes.actions, spec.num_actions):
-            raise ValueError(f"an action lies outside 0..{spec.num_actions - 1}")
+        spec.check(episodes)
         units, clipped = spec.on_grid(episodes.rewards)
         kernel.count_steps(episodes.states, episodes.actions, units, self.visits, self.transitions, self.reward_sums)
         return clipped

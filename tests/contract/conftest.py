@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from discreet.planning import Plan
 from discreet.privacy.accounting import Budget
 from discreet.privacy.epochs import Epochs
 from discreet.privacy.local import LocalLaplace, LocalSampled
+from discreet.privacy.noise import NoiseSource
 from discreet.privacy.one_shot import OneShot
 from discreet.privacy.toeplitz import Toeplitz
 from discreet.privacy.tree import Tree
+from discreet.privacy.truncated import TruncatedEpochs, TruncatedTree
+from discreet.releases import Thresholds
 from discreet.statistics import CountSpec
 
 PURE, APPROXIMATE, ZCDP = Budget.pure(1.0), Budget.approximate(1.0, 1e-6), Budget.zcdp(0.5)
@@ -30,6 +35,8 @@ class Case:
     continual: bool = True  # may release again after more users
     counters: bool = True  # independent noise of one law on every counter
     linear: bool = True  # the release is sum + noise, whatever the noise turned out to be
+    sums: bool = True  # takes sums of users as well as their episodes
+    bounded: bool = True  # needs a declared range of rewards
     relations: tuple[str, ...] = ("replace", "zero-out")
 
     def privatizer(self, **settings: Any) -> Any:
@@ -42,6 +49,24 @@ class Case:
 
 def with_settings(kind: Callable[..., Any], **fixed: Any) -> Callable[..., Any]:
     return lambda budget, **settings: kind(budget, **(fixed | settings))
+
+
+@dataclass(frozen=True)
+class AtThresholdOne:
+    """A truncating privatizer whose users were told to keep rewards up to 1: on [0, 1] it must be its plain twin."""
+
+    inner: Any
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> Any:
+        stream = self.inner.open(replace(spec, reward_range=None), num_episodes, noise)
+        nothing = np.zeros((1, 1, 1))
+        thresholds = Thresholds(np.ones(spec.shapes()["visits"]))
+        stream.begin(Plan(nothing, nothing[0], nothing, announcement=thresholds))
+        return stream
+
+
+def at_threshold_one(kind: Callable[..., Any], **fixed: Any) -> Callable[..., Any]:
+    return lambda budget, **settings: AtThresholdOne(kind(budget, **(fixed | settings)))
 
 
 CASES = [
@@ -60,15 +85,25 @@ CASES = [
     Case("toeplitz", APPROXIMATE, with_settings(Toeplitz, num_blocks=16)),
     Case("one-shot-laplace", PURE, OneShot, continual=False),
     Case("one-shot-gaussian", APPROXIMATE, OneShot, continual=False),
+    Case("truncated-tree", PURE, at_threshold_one(TruncatedTree, publish_final=True), sums=False, bounded=False),
+    Case("truncated-epochs", PURE, at_threshold_one(TruncatedEpochs), sums=False, bounded=False),
+    Case(
+        "truncated-epochs-restart",
+        PURE,
+        at_threshold_one(TruncatedEpochs, window="restart"),
+        linear=False,
+        sums=False,
+        bounded=False,
+    ),
     Case("local-laplace", PURE, LocalLaplace, relations=("replace",)),
-    Case("local-sampled", PURE, LocalSampled, counters=False, linear=False, relations=("replace",)),
+    Case("local-sampled", PURE, LocalSampled, counters=False, linear=False, sums=False, relations=("replace",)),
 ]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" in metafunc.fixturenames:
         wanted = CASES
-        for name in ("continual", "counters", "linear"):
+        for name in ("continual", "counters", "linear", "sums", "bounded"):
             if metafunc.definition.get_closest_marker(name):
                 wanted = [case for case in wanted if getattr(case, name)]
         metafunc.parametrize("case", wanted, ids=lambda case: case.name)
@@ -82,5 +117,7 @@ def pytest_configure(config: pytest.Config) -> None:
         ("continual", "privatizers that may release more than once"),
         ("counters", "privatizers with independent noise of one law on every counter"),
         ("linear", "privatizers whose release is sum + noise"),
+        ("sums", "privatizers that take sums of users"),
+        ("bounded", "privatizers that need a declared range of rewards"),
     ):
         config.addinivalue_line("markers", f"{name}: {meaning}")

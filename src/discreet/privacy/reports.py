@@ -180,14 +180,7 @@ def checked_episodes(contribution: Episodes | Counts, spec: CountSpec) -> Episod
     """Episodes of the declared problem; sums are refused, for a first visit cannot be read off them."""
     if not isinstance(contribution, Episodes):
         raise TypeError("a first visit cannot be read off sums, so this stream takes Episodes and cannot take Counts")
-    if contribution.horizon > spec.horizon:
-        raise ValueError(f"episodes have {contribution.horizon} steps; the declared horizon is {spec.horizon}")
-    for name, values, limit in (
-        ("state", contribution.states, spec.num_states),
-        ("action", contribution.actions, spec.num_actions),
-    ):
-        if values.size and not (values.min() >= 0 and values.max() < limit):
-            raise ValueError(f"a {name} lies outside 0..{limit - 1}")
+    spec.check(contribution)
     return contribution
 
 

@@ -56,6 +56,7 @@ class Cut:
             raise TypeError("rewards are truncated one by one, so this stream takes Episodes and cannot take Counts")
         if self.levels is None:
             raise ValueError("no thresholds have been announced; call begin(plan) first")
+        self.spec.check(contribution)
         stages = np.minimum(np.arange(contribution.horizon), self.levels.shape[0] - 1)
         limits = self.levels[stages, contribution.states[:, :-1], contribution.actions]
         rewards = contribution.rewards
@@ -90,7 +91,7 @@ class Spread:
         self._unit = family.scale * family.unit  # natural scale at a threshold of 1
         self._deviation = family.deviation * family.unit
         self._cells, self.beta = family.size, beta
-        smallest, largest = SMALLEST_THRESHOLD * self._unit, UNBOUNDED_REWARD * self._unit
+        smallest, largest = (limit * (self._unit or 1.0) for limit in (SMALLEST_THRESHOLD, UNBOUNDED_REWARD))
         self.grid = exponent_grid(smallest, largest, max(most_terms, 1))
         self._rounding = reward_rounding(spec, num_episodes) * spec.grid
 
@@ -99,6 +100,8 @@ class Spread:
 
     def width(self, moment_sums: Floats, beta: float | None = None, num_prefixes: int = 1) -> Floats:
         share = self.beta if beta is None else beta
+        if self._unit == 0.0:  # no noise: only the grid is left
+            return np.full(moment_sums.shape[1:], self._rounding)
         return adaptive_width(moment_sums, self.grid, self._cells, share, num_prefixes) + self._rounding
 
     def deviation(self, peak: Floats, terms: Floats | Ints | float) -> Floats:
@@ -138,13 +141,17 @@ class TruncatedEpochStream(EpochStream):
         super().add(self._cut.applied(contribution))
 
     def _widths(self) -> PerTable:
-        t = max(self._epochs, 1)
+        widths, t = super()._widths(), self._epochs
+        if t == 0 or self._families[2].entry is None:
+            return widths
         sums = self._lengths * self._spread.moments(self._cut.peak)
-        width = self._spread.width(sums, self._spread.beta / (t * t * (t + 1)))
-        return replace(super()._widths(), rewards=width if self._epochs else 0.0)
+        return replace(widths, rewards=self._spread.width(sums, self._spread.beta / (t * t * (t + 1))))
 
     def _deviations(self) -> PerTable:
-        return replace(super()._deviations(), rewards=self._spread.deviation(self._cut.peak, self._lengths))
+        deviations = super()._deviations()
+        if self._families[2].entry is None:
+            return deviations
+        return replace(deviations, rewards=self._spread.deviation(self._cut.peak, self._lengths))
 
 
 @dataclass(frozen=True)
@@ -177,13 +184,20 @@ class TruncatedTreeStream(TreeStream):
         super().add(self._cut.applied(contribution))
 
     def _widths(self) -> PerTable:
+        widths = super()._widths()
+        if self._families[2].entry is None:
+            return widths
+        if not self._nodes:
+            return replace(widths, rewards=0.0)
         sums = len(self._nodes) * self._rewards.moments(self._cut.peak)
-        width = self._rewards.width(sums, num_prefixes=self._layout.num_prefixes)
-        return replace(super()._widths(), rewards=width if self._nodes else 0.0)
+        return replace(widths, rewards=self._rewards.width(sums, num_prefixes=self._layout.num_prefixes))
 
     def _deviations(self) -> PerTable:
+        deviations = super()._deviations()
+        if self._families[2].entry is None:
+            return deviations
         spread = self._rewards.deviation(self._cut.peak, float(len(self._nodes)))
-        return replace(super()._deviations(), rewards=spread)
+        return replace(deviations, rewards=spread)
 
 
 @dataclass(frozen=True)
