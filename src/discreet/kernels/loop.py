@@ -4,10 +4,56 @@ from __future__ import annotations
 
 import numpy as np
 
-from discreet.kernels.jit import compiled
-from discreet.kernels.planning import backward_induction
+from discreet.kernels.jit import compiled, compiled_vectorised
+from discreet.kernels.planning import MARGIN, backward_induction
 from discreet.kernels.rollout import draw
 from discreet.mdp import Floats, Ints
+
+#: Up to so many states, reading a row costs less than bounding it.
+SHORT = 16
+
+
+@compiled_vectorised
+def replan(
+    model: Floats, rewards: Floats, fixed: Floats, per_std: Floats, order: Ints, values: Floats, actions: Ints
+) -> None:
+    """The greedy plan of `backward_induction` for rewards in [0, 1] and short rows, without its Q.
+
+    A bonus that reaches the bound by itself needs no row, and a standard deviation that could not make an action win
+    (it is at most half the span of V) is not computed. Values and actions are the same.
+    """
+    H, S = actions.shape
+    G, _, A = rewards.shape
+    values[H] = 0.0
+    for i in range(H):
+        h = H - 1 - i
+        g = min(h, G - 1)
+        top = float(H - h)
+        smallest, largest = values[h + 1, 0], values[h + 1, 0]
+        for y in range(1, S):
+            smallest, largest = min(smallest, values[h + 1, y]), max(largest, values[h + 1, y])
+        half_span = 0.5 * (largest - smallest) + MARGIN
+        for s in range(S):
+            best, best_quality = 0, -1.0
+            for j in range(A):
+                a = order[h, s, j]
+                q = fixed[g, s, a]
+                if q < top:
+                    mean = 0.0
+                    for y in range(S):
+                        mean += model[g, s, a, y] * values[h + 1, y]
+                    q += rewards[g, s, a] + mean
+                    if q < top and q + per_std[g, s, a] * half_span > best_quality - MARGIN:
+                        variance = 0.0
+                        for y in range(S):
+                            difference = values[h + 1, y] - mean
+                            variance += model[g, s, a, y] * difference * difference
+                        q += per_std[g, s, a] * np.sqrt(variance)
+                q = min(q, top)
+                if q > best_quality:
+                    best, best_quality = a, q
+            actions[h, s] = best
+            values[h, s] = best_quality
 
 
 @compiled
@@ -44,12 +90,14 @@ def ucbvi(
     cells = np.empty((H, 3), dtype=np.int64)
     fresh = order[:, :, 0].copy()
     greedy = np.empty((0, 0, 0))
-    prune = S > 16 and not monotone  # a short row costs less than its bound
     filled = 0
     for i in range(n):
-        backward_induction(
-            model, rewards, fixed, per_std, 0.0, 1.0, greedy, ceiling, order, quality, values, fresh, prune
-        )
+        if S <= SHORT and not monotone:
+            replan(model, rewards, fixed, per_std, order, values, fresh)
+        else:
+            backward_induction(
+                model, rewards, fixed, per_std, 0.0, 1.0, greedy, ceiling, order, quality, values, fresh, not monotone
+            )
         if monotone:
             ceiling[...] = quality
         same = filled > 0
