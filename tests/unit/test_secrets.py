@@ -114,7 +114,7 @@ def test_no_raw_sum_can_be_reached_from_what_leaves_the_stream(privatizer):
 def test_no_raw_table_is_inside_a_pickled_release_or_plan(privatizer):
     stream, users = filled(privatizer)
     release = stream.release()
-    # another order of ties: small tables of zeros and ones can be equal by chance, as those of seed 0 are
+    # not seed 0: its order of ties, a public table of zeros and ones, happens to hold one user's visits as bytes
     plan = UCBVI(Azar(K), tie_seed=1).plan(release, None)
     blob = pickle.dumps((release, plan, stream.guarantee, stream.ledger))
     for secret in secrets_of(users):

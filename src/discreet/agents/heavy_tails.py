@@ -63,7 +63,7 @@ class HeavyEstimate:
         value iteration       b = β^r + τH·√(2·ln(4SAT/β)/M) + τH·(2E1 + S·E3)/M
         policy optimisation   b = β^r + τH·(√(4S·ln(6AT/β)/M) + (S·E3 + 2E1)/M)
     practical   projected counts; a cell is unknown below `unknown_below` sd of its count; a reward sum below
-        `shrink_below` sd of its noise counts as 0;  b = c_s·τ·(H·√(ln ι/(2Ñ)) + 2·√(u/Ñ))
+        `shrink_below` sd of its noise counts as 0;  b = c_s·τ·(H·√(ι/(2Ñ)) + 2·√(u/Ñ)), ι = ln(S·A·H·log₂K/β)
 
     Source: [WZCW23] Alg. 1, 3.   Differs: 1. noise is charged by its own width E2, so the constants 10 and 16 become
     4; 2. thresholds read released counts, never raw ones.
