@@ -11,23 +11,16 @@ from typing import Any
 import numpy as np
 
 from discreet import certificate
-from discreet.agents.apvi import APVI
-from discreet.agents.one_hot import OneHotVI
-from discreet.agents.vapvi import VAPVI
 from discreet.data.counting import LoggedData, Repairs
 from discreet.data.logs import LogFormat
-from discreet.histograms import Cells, PrivateHistogram
-from discreet.mdp import FiniteMDP, Floats, Ints, distributions
+from discreet.log_learners import Outcome, Task, counted, one_hot, regressed
+from discreet.mdp import FiniteMDP, Floats, distributions
 from discreet.moments import normalised_features
-from discreet.planning import Plan, optimal_plan, policy_value, uniform_policy
+from discreet.planning import optimal_plan, policy_value, uniform_policy
 from discreet.policy import Policy
-from discreet.privacy.accounting import Budget, Guarantee, Neighbours, compose_parallel
-from discreet.privacy.linear import LinearMoments
+from discreet.privacy.accounting import Budget, Neighbours, compose_parallel
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.one_hot import OneHot, Tilted
-from discreet.privacy.one_shot import OneShot
-from discreet.releases import PrivateCounts
-from discreet.structure import Mask
+from discreet.prospects import NEEDED, Prospect, forecast
 
 ALGORITHMS = ("one-hot", "dp-apvi", "dp-pevi", "dp-vapvi")
 LINEAR = ("dp-pevi", "dp-vapvi")
@@ -35,12 +28,8 @@ LINEAR = ("dp-pevi", "dp-vapvi")
 TILT_USERS, LARGEST_TILT = 200.0, 2.0
 #: Steps that are held in memory for that.
 MOST_STEPS = 20_000_000
-#: Evenly visited cells must reach this many times the number of steps at which a cell counts as known.
-NEEDED = 5.0
 #: One pair in six stands out of its noise by one standard deviation without any visit.
 HARDLY = 0.2
-#: Failure probability of the lower bound on a policy's value.
-FAILURE = 0.05
 
 
 @dataclass(frozen=True)
@@ -67,15 +56,6 @@ class Fitted:
 
     def save(self, folder: str | Path, key: Path | None = None) -> None:
         certificate.write(Path(folder), self.policy, self.certificate, key)
-
-
-@dataclass(frozen=True, eq=False)
-class _Learned:
-    plan: Plan
-    known: Mask  # (H, S, A)
-    parts: dict[str, Guarantee]
-    estimate: dict[str, Any]
-    settings: dict[str, Any]
 
 
 def choose(
@@ -158,17 +138,16 @@ def fit(
     if start is not None and start.shape != (log.num_states,):
         raise ValueError(f"initial has shape {start.shape}; expected ({log.num_states},)")
     phi, notices = _feature_table(features, log)
-    counted = algorithm == "dp-apvi" or mode == "paper" or phi is not None
-    log = replace(log, first_visits=log.pooled and budget.kind != "pure" and not counted)
+    counters = algorithm == "dp-apvi" or mode == "paper" or phi is not None
+    log = replace(log, first_visits=log.pooled and budget.kind != "pure" and not counters)
     data = LoggedData(source, log, table)
     choice = choose(algorithm, log, budget, neighbours, data.num_users, mode, phi is not None)
-    if phi is not None:
-        learned, repairs = _regressed(data, log, budget, neighbours, phi, start, choice, mode, split, noise)
-    elif choice.algorithm == "dp-apvi":
-        learned, repairs = _counted(data, log, budget, neighbours, declared, start, mode, noise)
-    else:
-        learned, repairs = _one_hot(data, log, budget, neighbours, declared, start, choice, noise)
-    return _fitted(learned, choice, log, data.num_users, budget, neighbours, declared, repairs, noise, mode, notices)
+    weighted = choice.algorithm == "dp-vapvi"
+    task = Task(
+        data, log, budget, neighbours, noise, mode, declared, start, phi, choice.tilted, weighted, split and weighted
+    )
+    learn = {"one-hot": one_hot, "dp-apvi": counted}.get(choice.algorithm, regressed)
+    return _fitted(learn(task), choice, task, notices)
 
 
 def _declared_rewards(rewards: Floats | None, log: LogFormat) -> Floats | None:
@@ -196,247 +175,32 @@ def _feature_table(
     return table, () if longest == 1.0 else (f"features were divided by their largest norm, {longest:.6g}",)
 
 
-def _regressed(
-    data: LoggedData,
-    log: LogFormat,
-    budget: Budget,
-    neighbours: Neighbours,
-    features: Floats,
-    start: Floats | None,
-    choice: Choice,
-    mode: str,
-    split: bool,
-    noise: NoiseSource,
-) -> tuple[_Learned, Repairs]:
-    weighted = choice.algorithm == "dp-vapvi"
-    users = data.trajectories()
-    private = LinearMoments(budget, neighbours, weighted, split and weighted, log.episodes_per_user)
-    stream = private.open(users, log.spec, log.spec.num_states, noise)
-    plan = VAPVI(features, weighted, mode).plan(stream)
-    noises = {
-        f"noise_of_{name.replace(' ', '_')}": [matrix, *vectors]
-        for name, (matrix, vectors) in stream.noises().items()
-    }
-    settings = {"dimension": int(features.shape[2]), "split": split and weighted, **noises}
-    cautious = None if start is None else float(start @ plan.value[0])
-    worth = {
-        "value_estimate": None,
-        "value_cautious": cautious,
-        "value_lower": 0.0,
-        "width": None,
-        "failure_probability_of_the_lower_value": FAILURE,
-        "values_are": "totals of rewards scaled to [0, 1]; regressions give no lower bound but 0",
-    }
-    return _Learned(plan, plan.quality > 0.0, stream.parts(), worth, settings), users.repairs
-
-
-def _one_hot(
-    data: LoggedData,
-    log: LogFormat,
-    budget: Budget,
-    neighbours: Neighbours,
-    rewards: Floats | None,
-    start: Floats | None,
-    choice: Choice,
-    noise: NoiseSource,
-) -> tuple[_Learned, Repairs]:
-    cells = Cells.of(
-        log.num_states, log.num_actions, log.horizon, log.pooled, log.early_end == "absorb", rewards is not None
-    )
-    m = log.episodes_per_user
-    if choice.tilted:
-        users = data.trajectories()
-        tilted = Tilted(budget, neighbours, episodes_per_user=m)
-        release, parts = tilted.release(users, log.spec, cells, noise)
-        repairs = users.repairs
-    else:
-        counts = data.counts()
-        private = OneHot(budget, neighbours, episodes_per_user=m, first_visits=log.first_visits)
-        stream = private.open(log.spec, cells, data.num_users, noise)
-        stream.add(counts)
-        release, parts, repairs = stream.release(), {"all users": stream.guarantee}, counts.repairs
-    agent = OneHotVI(rewards)
-    plan = agent.plan(release)
-    estimate = agent.estimate(release)
-    H, S, A = cells.shape
-    known = np.broadcast_to(estimate.known.reshape(cells.stages, S, A), (H, S, A))
-    assert plan.actions is not None
-    _, plain, _ = agent.values(release, estimate, plan.actions, cautious=False)
-    lower = histogram_lower_values(release, plan.actions, rewards)
-    if start is None and not log.pooled and not choice.tilted:
-        start = _shares(release.values[: S * A].reshape(S, -1).sum(axis=1))
-    settings = {
-        "steps_per_user": "one" if choice.tilted else "all",
-        "noise_per_item": release.deviation,
-        "items": int(cells.admitted.sum()),
-        "confidence_scale": agent.confidence_scale,
-        "hiding": agent.hiding,
-        "spread": agent.spread,
-    }
-    return _Learned(plan, known, parts, _worth(plain, lower, plan.value, start), settings), repairs
-
-
-def _counted(
-    data: LoggedData,
-    log: LogFormat,
-    budget: Budget,
-    neighbours: Neighbours,
-    rewards: Floats | None,
-    start: Floats | None,
-    mode: str,
-    noise: NoiseSource,
-) -> tuple[_Learned, Repairs]:
-    counts = data.counts()
-    shares = None if rewards is None else (1.0, 1.0, 0.0)
-    private = OneShot(budget, neighbours, shares=shares, episodes_per_user=log.episodes_per_user)
-    stream = private.open(log.spec, counts.num_episodes, noise)
-    stream.add(counts.counts())
-    release = stream.release()
-    absorbing = log.early_end == "absorb"
-    agent = APVI(mode, rewards=rewards, absorbing=absorbing)
-    found = agent.plan(release)
-    S = log.num_states
-    actions = np.ascontiguousarray(found.policy[:, :S].argmax(axis=2), dtype=np.int64)
-    plan = Plan(found.policy[:, :S], found.value[:, :S], found.quality[:, :S], found.num_episodes, actions=actions)
-    known = np.broadcast_to(agent.known(release)[:, :S], plan.policy.shape)
-    plain, lower = counted_values(release, actions, rewards)
-    if start is None and not log.pooled:
-        start = _shares(release.visits[0, :S].sum(axis=1))
-    settings = {
-        "mode": mode,
-        "noise_per_visit_count": float(np.max(release.deviations.visits)),
-        "counters": sum(math.prod(shape) for shape in log.spec.shapes().values()),
-    }
-    parts = {"all users": stream.guarantee}
-    return _Learned(plan, known, parts, _worth(plain, lower, plan.value, start), settings), counts.repairs
-
-
-# What a policy is worth, from the release alone ---------------------------------------------------------------------
-
-
-def histogram_lower_values(release: PrivateHistogram, actions: Ints, rewards: Floats | None = None) -> Floats:
-    """V(h,s) ≤ the true value of the policy, for all h, s together with probability 1 − .05: post-processing.
-
-    On the event that the widths e and e_N hold, N ≥ N̂ − e_N =: n, ‖p̂ − empirical‖₁ ≤ 2·m·e/n for m items, and the
-    empirical distribution is within √(2(m·ln 2 + ln(C·K·H/β'))/n) of the true one for all cells and sample sizes; a
-    difference of x in L1 moves the mean of any values by at most half of x times their range.
-    """
-    cells = release.cells
-    x = np.where(cells.admitted, np.maximum(release.values, 0.0), 0.0)
-    totals = x.sum(axis=1)
-    n = np.where(cells.admitted, release.values, 0.0).sum(axis=1) - release.total_width
-    error = _errors(
-        n, cells.sizes, 2.0 * cells.sizes * release.width, cells.num_cells, release.num_users, cells.horizon
-    )
-    p = np.divide(x, totals[:, None], out=np.zeros_like(x), where=totals[:, None] > 0)
-    H, S, A = cells.shape
-    value = np.zeros((H + 1, cells.num_successors))
-    certain = np.zeros((cells.stages, S, A)) if rewards is None else rewards
-    for h in reversed(range(H)):
-        g = min(h, cells.stages - 1)
-        c = (g * S + np.arange(S)) * A + actions[h]
-        outcome = np.stack([value[h + 1], value[h + 1] + (rewards is None)], axis=1).reshape(-1)
-        surely = p[c] @ outcome - error[c] * np.ptp(outcome)
-        value[h, :S] = np.maximum(surely, outcome.min()) + certain[g, np.arange(S), actions[h]]
-    return value[:, :S]
-
-
-def _errors(n: Floats, items: Any, moved: Any, num_cells: int, num_users: int, horizon: int) -> Floats:
-    """Half the L1 distance of an estimated distribution from the true one, at most 1."""
-    safe = np.maximum(n, 1.0)
-    union = math.log(num_cells * num_users * horizon / (0.8 * FAILURE))
-    half = 0.5 * (moved / safe + np.sqrt(2.0 * (items * math.log(2.0) + union) / safe))
-    return np.where(n >= 1.0, np.minimum(half, 1.0), 1.0)
-
-
-def counted_values(release: PrivateCounts, actions: Ints, rewards: Floats | None = None) -> tuple[Floats, Floats]:
-    """(plain estimate, lower bound) of the policy's values, as above; projected counts are within 2e of the truth."""
-    H, S = actions.shape
-    Y = release.transitions.shape[-1]
-    model = release.model()
-    e = release.width
-    n = model.visits - 2.0 * Y * e
-    cells = model.visits.size
-    error = _errors(n, Y, 4.0 * Y * e, cells, release.num_episodes, H)
-    if rewards is None:
-        paid = model.rewards
-        moved = (np.asarray(release.widths.rewards) + 2.0 * Y * e) / np.maximum(n, 1.0)
-        union = math.log(2.0 * cells * release.num_episodes * H / (0.2 * FAILURE))
-        doubt = np.where(n >= 1.0, np.minimum(moved + np.sqrt(union / (2.0 * np.maximum(n, 1.0))), 1.0), 1.0)
-    else:
-        paid, doubt = rewards, np.zeros(rewards.shape)
-    plain, lower = np.zeros((H + 1, Y)), np.zeros((H + 1, Y))
-    states = np.arange(S)
-    for h in reversed(range(H)):
-        g = min(h, model.visits.shape[0] - 1)
-        where = g, states, actions[h]
-        plain[h, :S] = paid[where] + model.transitions[where] @ plain[h + 1]
-        sure = np.maximum(paid[where] - doubt[where], 0.0)
-        after = lower[h + 1]
-        lower[h, :S] = sure + np.maximum(model.transitions[where] @ after - error[where] * np.ptp(after), after.min())
-    return plain[:, :S], lower[:, :S]
-
-
-def _shares(counts: Floats) -> Floats | None:
-    positive = np.maximum(counts, 0.0)
-    return positive / positive.sum() if positive.sum() > 0 else None
-
-
-def _worth(plain: Floats, lower: Floats, cautious: Floats, start: Floats | None) -> dict[str, Any]:
-    """Values from the first step, in scaled reward; without a start distribution only what holds for every start."""
-    found: dict[str, Any] = {"value_estimate": None, "value_cautious": None, "value_lower": float(lower[0].min())}
-    if start is not None:
-        found = {
-            "value_estimate": float(start @ plain[0]),
-            "value_cautious": float(start @ cautious[0]),
-            "value_lower": float(start @ lower[0]),
-        }
-    estimate = found["value_estimate"]
-    return {
-        **found,
-        "width": None if estimate is None else estimate - found["value_lower"],
-        "failure_probability_of_the_lower_value": FAILURE,
-        "values_are": "totals of rewards scaled to [0, 1], from the same noisy release: no further privacy is spent",
-    }
-
-
 # The certificate ----------------------------------------------------------------------------------------------------
 
 
-def _fitted(
-    learned: _Learned,
-    choice: Choice,
-    log: LogFormat,
-    num_users: int,
-    budget: Budget,
-    neighbours: Neighbours,
-    rewards: Floats | None,
-    repairs: Repairs,
-    noise: NoiseSource,
-    mode: str,
-    told: tuple[str, ...],
-) -> Fitted:
+def _fitted(learned: Outcome, choice: Choice, task: Task, told: tuple[str, ...]) -> Fitted:
     from importlib.metadata import version
 
-    plan, H = learned.plan, log.horizon
+    plan, log, num_users = learned.plan, task.log, task.data.num_users
     actions = plan.actions
     assert actions is not None
     chosen = np.take_along_axis(learned.known, actions[..., None], axis=2)[..., 0]
-    policy = Policy(actions, plan.value[:H], chosen, log.num_actions, log.state_names, log.action_names)
+    policy = Policy(actions, plan.value[: log.horizon], chosen, log.num_actions, log.state_names, log.action_names)
     parts = list(learned.parts.values())
     guarantee = compose_parallel(parts) if len(parts) > 1 else parts[0]
     covered = float(learned.known.mean())
     prospect = None
     if choice.algorithm not in LINEAR:
-        prospect = forecast(log, budget, num_users, neighbours, choice.algorithm, rewards is not None)
+        known = task.rewards is not None
+        prospect = forecast(log, task.budget, num_users, task.neighbours, choice.algorithm, known)
     warnings = [*told, *_warnings(learned, covered, prospect)]
-    if noise.simulation:
+    if task.noise.simulation:
         warnings.insert(0, certificate.SIMULATED)
     private = guarantee.to_json()
     document = {
         "format": certificate.FORMAT,
         "version": version("discreet"),
-        "simulation": noise.simulation,
+        "simulation": task.noise.simulation,
         "guarantee": {key: value for key, value in private.items() if key != "entries"},
         "unit": {
             "users": num_users,
@@ -454,9 +218,9 @@ def _fitted(
             "early_end": log.early_end,
             "reward_range": list(log.reward_range),
             "reward_units": log.spec.reward_units,
-            "rewards_known": rewards is not None,
+            "rewards_known": task.rewards is not None,
         },
-        "algorithm": {"name": choice.algorithm, "why": choice.why, "mode": mode, **learned.settings},
+        "algorithm": {"name": choice.algorithm, "why": choice.why, "mode": task.mode, **learned.settings},
         "estimate": {**learned.estimate, "covered_state_actions": covered},
         "protected": [
             "every step of every user, all her episodes together: states, actions, rewards and how long she stayed",
@@ -471,10 +235,10 @@ def _fitted(
         "meaning": certificate.MEANING,
         "ledger": certificate.ledger_json(learned.parts),
     }
-    notices = (*repairs.sentences(),)
+    notices = (*learned.repairs.sentences(),)
     if notices:
         notices = (*notices, "these numbers are not private: keep them with the log")
-    return Fitted(policy, document, notices, repairs)
+    return Fitted(policy, document, notices, learned.repairs)
 
 
 def _bound_text(log: LogFormat) -> str:
@@ -485,7 +249,7 @@ def _bound_text(log: LogFormat) -> str:
     return f"{which} of every user by episode number, and of these the steps 0 to {log.horizon - 1}"
 
 
-def _warnings(learned: _Learned, covered: float, prospect: Prospect | None) -> list[str]:
+def _warnings(learned: Outcome, covered: float, prospect: Prospect | None) -> list[str]:
     """From the release and public numbers only."""
     found = []
     if covered <= HARDLY:
@@ -499,69 +263,6 @@ def _warnings(learned: _Learned, covered: float, prospect: Prospect | None) -> l
             "says little about how good it is"
         )
     return found
-
-
-# Before any data are touched ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Prospect:
-    """How evenly visited cells would stand against the noise."""
-
-    deviation: float  # of the noise on one item or counter
-    visits: float  # of a cell, when visits are spread evenly
-    needed_visits: float  # at which a cell counts as known
-    signal: float  # visits / needed
-    users_needed: int
-    verdict: str
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
-
-
-def forecast(
-    log: LogFormat,
-    budget: Budget,
-    num_users: int,
-    neighbours: Neighbours = "replace",
-    algorithm: str = "one-hot",
-    known_rewards: bool = False,
-) -> Prospect:
-    """From public numbers: the noise of a fit, and how many users would make evenly visited cells known."""
-    spec = log.spec
-    if algorithm == "dp-apvi":
-        shares = (1.0, 1.0, 0.0) if known_rewards else None
-        private = OneShot(budget, neighbours, shares=shares, episodes_per_user=log.episodes_per_user)
-        visits = private.families(spec)[0]
-        deviation = visits.deviation
-        needed = 4.0 * deviation
-    else:
-        pooled_gaussian = log.pooled and budget.kind != "pure"
-        one_hot = OneHot(
-            budget,
-            neighbours,
-            episodes_per_user=log.episodes_per_user,
-            first_visits=log.first_visits or pooled_gaussian,
-        )
-        scale = one_hot.entry(spec).scale * spec.grid
-        deviation = scale * (math.sqrt(2.0) if one_hot.mechanism == "laplace" else 1.0)
-        items = spec.num_states * (1 if known_rewards else 2)
-        reach = math.log(items / 0.2) / math.sqrt(2.0)
-        needed = max(5.0, (reach + 0.7) * deviation * math.sqrt(3.0))
-    cells = spec.stages * log.num_states * log.num_actions
-    per_user = log.episodes_per_user * log.horizon / cells
-    visits_each = num_users * per_user
-    signal = visits_each / needed if needed > 0 else math.inf
-    users_needed = math.ceil(NEEDED * needed / per_user)
-    if signal >= NEEDED:
-        verdict = "enough users, if all state-action pairs are visited about evenly"
-    elif signal >= 1.0:
-        verdict = f"the well-visited part can be learned; {users_needed:,} users would be comfortable"
-    else:
-        verdict = (
-            f"too few users: nothing but the most visited pairs can be learned; about {users_needed:,} are needed"
-        )
-    return Prospect(deviation, visits_each, needed, signal, users_needed, verdict)
 
 
 # With a model at hand -----------------------------------------------------------------------------------------------

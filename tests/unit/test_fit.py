@@ -21,6 +21,8 @@ from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.one_hot import OneHot
 from discreet.privacy.one_shot import OneShot
+from discreet.prospects import forecast
+from discreet.worth import counted_values, histogram_lower_values
 
 ONE = Budget.pure(1.0)
 
@@ -134,10 +136,10 @@ def test_lower_values_hold_and_say_something_with_enough_users():
     for seed in range(20):
         stream = OneHot(Budget.pure(50.0)).open(log.spec, cells, 20_000, NoiseSource.seeded(seed))
         stream.add(counts)
-        lower = offline.histogram_lower_values(stream.release(), actions)
+        lower = histogram_lower_values(stream.release(), actions)
         one = OneShot(Budget.pure(50.0)).open(log.spec, 20_000, NoiseSource.seeded(seed))
         one.add(counts.counts())
-        plain, other = offline.counted_values(one.release(), actions)
+        plain, other = counted_values(one.release(), actions)
         for bound in (lower, other):
             assert (bound <= truth + 1e-9).all()
             best = max(best, bound[0, 0] / truth[0, 0])
@@ -202,14 +204,12 @@ def test_a_policy_for_another_problem_cannot_be_evaluated():
 
 def test_forecasts_follow_the_noise():
     log = LogFormat(6, 2, 20, pooled=True)
-    one = offline.forecast(log, ONE, 1000)
-    ten = offline.forecast(log, Budget.pure(10.0), 1000)
+    one = forecast(log, ONE, 1000)
+    ten = forecast(log, Budget.pure(10.0), 1000)
     assert one.users_needed == pytest.approx(10 * ten.users_needed, rel=0.02)
     assert one.deviation == pytest.approx(40 * math.sqrt(2))
     assert ten.verdict.startswith("enough")
-    assert offline.forecast(log, ONE, 10).verdict.startswith("too few")
-    assert offline.forecast(log, ONE, 1000, algorithm="dp-apvi").deviation == pytest.approx(
-        120 * math.sqrt(2), rel=1e-4
-    )
-    staged = offline.forecast(LogFormat(6, 2, 20), ONE, 1000)
+    assert forecast(log, ONE, 10).verdict.startswith("too few")
+    assert forecast(log, ONE, 1000, algorithm="dp-apvi").deviation == pytest.approx(120 * math.sqrt(2), rel=1e-4)
+    staged = forecast(LogFormat(6, 2, 20), ONE, 1000)
     assert staged.users_needed == pytest.approx(20 * one.users_needed, rel=0.05)

@@ -330,8 +330,8 @@ def calibrate_offline(
     as_json: bool,
 ) -> None:
     """How many users which budget needs, for a fit from logs."""
-    from discreet import offline
     from discreet.privacy.accounting import Budget
+    from discreet.prospects import forecast
 
     log = log_format(str(states), str(actions), horizon, pooled)
     relation = one_of("--neighbours", neighbours)
@@ -339,7 +339,7 @@ def calibrate_offline(
     for factor in (0.1, 0.3, 1.0, 3.0, 10.0):
         each = epsilon * factor
         budget = Budget.approximate(each, delta) if delta else Budget.pure(each)
-        found[each] = {name: offline.forecast(log, budget, users, relation, name) for name in ("one-hot", "dp-apvi")}
+        found[each] = {name: forecast(log, budget, users, relation, name) for name in ("one-hot", "dp-apvi")}
     asked = found[epsilon]["one-hot"]
     if as_json:
         say_json(

@@ -1,0 +1,148 @@
+"""What `fit` runs: from a log, one private release, and a plan that has seen nothing else."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from discreet.agents.apvi import APVI
+from discreet.agents.one_hot import OneHotVI
+from discreet.agents.vapvi import VAPVI
+from discreet.data.counting import LoggedData, Repairs
+from discreet.data.logs import LogFormat
+from discreet.histograms import Cells
+from discreet.mdp import Floats
+from discreet.planning import Plan
+from discreet.privacy.accounting import Budget, Guarantee, Neighbours
+from discreet.privacy.linear import LinearMoments
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.one_hot import OneHot, Tilted
+from discreet.privacy.one_shot import OneShot
+from discreet.structure import Mask
+from discreet.worth import FAILURE, counted_values, histogram_lower_values, shares, worth
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A log, what was declared about it, and what may be spent on it."""
+
+    data: LoggedData
+    log: LogFormat
+    budget: Budget
+    neighbours: Neighbours
+    noise: NoiseSource
+    mode: str = "practical"
+    rewards: Floats | None = None  # (G, S, A), declared public
+    start: Floats | None = None  # (S,), declared public
+    features: Floats | None = None  # (S, A, d), norms at most 1
+    tilted: bool = False  # one step per user
+    weighted: bool = False  # by estimated variances
+    split: bool = False  # half of the users for the variances
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What was learned, and everything that the certificate says about how."""
+
+    plan: Plan
+    known: Mask  # (H, S, A)
+    parts: dict[str, Guarantee]  # by part of the users
+    estimate: dict[str, Any]
+    settings: dict[str, Any]
+    repairs: Repairs
+
+
+def one_hot(task: Task) -> Outcome:
+    """One histogram of all steps, or of one step of every user."""
+    data, log, rewards, start = task.data, task.log, task.rewards, task.start
+    cells = Cells.of(
+        log.num_states, log.num_actions, log.horizon, log.pooled, log.early_end == "absorb", rewards is not None
+    )
+    m = log.episodes_per_user
+    if task.tilted:
+        users = data.trajectories()
+        tilted = Tilted(task.budget, task.neighbours, episodes_per_user=m)
+        release, parts = tilted.release(users, log.spec, cells, task.noise)
+        repairs = users.repairs
+    else:
+        counts = data.counts()
+        private = OneHot(task.budget, task.neighbours, episodes_per_user=m, first_visits=log.first_visits)
+        stream = private.open(log.spec, cells, data.num_users, task.noise)
+        stream.add(counts)
+        release, parts, repairs = stream.release(), {"all users": stream.guarantee}, counts.repairs
+    agent = OneHotVI(rewards)
+    plan = agent.plan(release)
+    estimate = agent.estimate(release)
+    H, S, A = cells.shape
+    known = np.broadcast_to(estimate.known.reshape(cells.stages, S, A), (H, S, A))
+    assert plan.actions is not None
+    _, plain, _ = agent.values(release, estimate, plan.actions, cautious=False)
+    lower = histogram_lower_values(release, plan.actions, rewards)
+    if start is None and not log.pooled and not task.tilted:
+        start = shares(release.values[: S * A].reshape(S, -1).sum(axis=1))
+    settings = {
+        "steps_per_user": "one" if task.tilted else "all",
+        "noise_per_item": release.deviation,
+        "items": int(cells.admitted.sum()),
+        "confidence_scale": agent.confidence_scale,
+        "hiding": agent.hiding,
+        "spread": agent.spread,
+    }
+    return Outcome(plan, known, parts, worth(plain, lower, plan.value, start), settings, repairs)
+
+
+def counted(task: Task) -> Outcome:
+    """Visits, transitions and rewards, each with its share of the budget."""
+    data, log, rewards, start = task.data, task.log, task.rewards, task.start
+    counts = data.counts()
+    parts_of_budget = None if rewards is None else (1.0, 1.0, 0.0)
+    private = OneShot(task.budget, task.neighbours, shares=parts_of_budget, episodes_per_user=log.episodes_per_user)
+    stream = private.open(log.spec, counts.num_episodes, task.noise)
+    stream.add(counts.counts())
+    release = stream.release()
+    absorbing = log.early_end == "absorb"
+    agent = APVI(task.mode, rewards=rewards, absorbing=absorbing)
+    found = agent.plan(release)
+    S = log.num_states
+    actions = np.ascontiguousarray(found.policy[:, :S].argmax(axis=2), dtype=np.int64)
+    plan = Plan(found.policy[:, :S], found.value[:, :S], found.quality[:, :S], found.num_episodes, actions=actions)
+    known = np.broadcast_to(agent.known(release)[:, :S], plan.policy.shape)
+    plain, lower = counted_values(release, actions, rewards)
+    if start is None and not log.pooled:
+        start = shares(release.visits[0, :S].sum(axis=1))
+    settings = {
+        "mode": task.mode,
+        "noise_per_visit_count": float(np.max(release.deviations.visits)),
+        "counters": sum(math.prod(shape) for shape in log.spec.shapes().values()),
+    }
+    parts = {"all users": stream.guarantee}
+    return Outcome(plan, known, parts, worth(plain, lower, plan.value, start), settings, counts.repairs)
+
+
+def regressed(task: Task) -> Outcome:
+    """Regressions on features, one or two per step."""
+    data, log, features, start = task.data, task.log, task.features, task.start
+    assert features is not None
+    weighted = task.weighted
+    users = data.trajectories()
+    private = LinearMoments(task.budget, task.neighbours, weighted, task.split and weighted, log.episodes_per_user)
+    stream = private.open(users, log.spec, log.spec.num_states, task.noise)
+    plan = VAPVI(features, weighted, task.mode).plan(stream)
+    noises = {
+        f"noise_of_{name.replace(' ', '_')}": [matrix, *vectors]
+        for name, (matrix, vectors) in stream.noises().items()
+    }
+    settings = {"dimension": int(features.shape[2]), "split": task.split and weighted, **noises}
+    cautious = None if start is None else float(start @ plan.value[0])
+    estimate = {
+        "value_estimate": None,
+        "value_cautious": cautious,
+        "value_lower": 0.0,
+        "width": None,
+        "failure_probability_of_the_lower_value": FAILURE,
+        "values_are": "totals of rewards scaled to [0, 1]; regressions give no lower bound but 0",
+    }
+    return Outcome(plan, plan.quality > 0.0, stream.parts(), estimate, settings, users.repairs)
