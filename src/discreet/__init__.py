@@ -9,13 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from discreet.certificate import verify
+    from discreet.data.logs import LogFormat
     from discreet.envs.gym import GymnasiumUsers
     from discreet.envs.registry import make
     from discreet.envs.rewards import RewardLaw
     from discreet.episodes import Episodes
     from discreet.experiment import Experiment, Learned, RunResult, learn, run, run_seeds
     from discreet.mdp import FiniteMDP
+    from discreet.offline import Fitted, evaluate, fit
     from discreet.planning import Plan, greedy_plan, occupancy, optimal_plan, policy_value, uniform_policy
+    from discreet.policy import Policy
     from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry
     from discreet.privacy.audit import audit
     from discreet.privacy.calibration import calibrate
@@ -42,6 +46,7 @@ __all__ = [
     "Exact",
     "Experiment",
     "FiniteMDP",
+    "Fitted",
     "Guarantee",
     "GymnasiumUsers",
     "Learned",
@@ -49,9 +54,11 @@ __all__ = [
     "LocalLaplace",
     "LocalReports",
     "LocalSampled",
+    "LogFormat",
     "NoiseSource",
     "OneShot",
     "Plan",
+    "Policy",
     "PrivateCounts",
     "Reports",
     "RewardLaw",
@@ -61,6 +68,8 @@ __all__ = [
     "Tree",
     "audit",
     "calibrate",
+    "evaluate",
+    "fit",
     "greedy_plan",
     "learn",
     "make",
@@ -71,6 +80,7 @@ __all__ = [
     "run",
     "run_seeds",
     "uniform_policy",
+    "verify",
 ]
 
 _HOMES = {
@@ -82,6 +92,7 @@ _HOMES = {
     "Exact": "privacy.exact",
     "Experiment": "experiment",
     "FiniteMDP": "mdp",
+    "Fitted": "offline",
     "Guarantee": "privacy.accounting",
     "GymnasiumUsers": "envs.gym",
     "Learned": "experiment",
@@ -89,9 +100,11 @@ _HOMES = {
     "LocalLaplace": "privacy.local",
     "LocalReports": "privacy.local_reports",
     "LocalSampled": "privacy.local",
+    "LogFormat": "data.logs",
     "NoiseSource": "privacy.noise",
     "OneShot": "privacy.one_shot",
     "Plan": "planning",
+    "Policy": "policy",
     "PrivateCounts": "releases",
     "Reports": "privacy.reports",
     "RewardLaw": "envs.rewards",
@@ -101,6 +114,8 @@ _HOMES = {
     "Tree": "privacy.tree",
     "audit": "privacy.audit",
     "calibrate": "privacy.calibration",
+    "evaluate": "offline",
+    "fit": "offline",
     "greedy_plan": "planning",
     "learn": "experiment",
     "make": "envs.registry",
@@ -111,6 +126,7 @@ _HOMES = {
     "run": "experiment",
     "run_seeds": "experiment",
     "uniform_policy": "planning",
+    "verify": "certificate",
 }
 
 

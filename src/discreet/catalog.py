@@ -1,5 +1,6 @@
-"""What we claim to implement: paper name → (agent, privatizer, schedule). The command line, the documentation and
-the contract tests read this list; a new algorithm is one file and one entry here."""
+"""What we claim to implement: paper name → (agent, privatizer, schedule), or a function from a log to a policy. The
+command line, the documentation and the contract tests read this list; a new algorithm is one file and one entry here.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from discreet.agents.policy_optimization import PolicyOptimization
 from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar, ChowdhuryZhou, Kind, Practical, QiaoWang, ShaniEfroni, Vietri
+from discreet.log_learners import Outcome, Task, apvi, one_hot, pevi, vapvi
 from discreet.planning import Agent, Estimate
 from discreet.privacy.accounting import Budget, Neighbours
 from discreet.privacy.epochs import Epochs
@@ -92,8 +94,10 @@ class Algorithm:
     models: tuple[str, ...] = ("joint",)
     heavy: bool = False  # takes rewards without a bound
     twin: str | None = None  # the learner without privacy that it is compared with
-    runner: str = "online"  # or "adversarial": losses chosen by an adversary, regret in hindsight
+    runner: str = "online"  # "adversarial": losses chosen by an adversary; "offline": from a log, by `discreet fit`
     staged: bool = False  # learns in stages of a fixed least size
+    learn: Callable[[Task], Outcome] | None = None  # offline only
+    features: bool = False  # offline: learns from features of states and actions
 
 
 MODES = ("practical", "paper")
@@ -241,13 +245,38 @@ def _spotlight(problem: Problem) -> Triple:
 
 
 def _no_triple(problem: Problem) -> Triple:
-    raise ValueError("this learner plays against adversarial losses; it is run by discreet.adversarial")
+    raise ValueError("this learner is no triple; it is run by discreet.adversarial or discreet.offline")
 
 
 def _adversarial(name: str, summary: str, source: str, twin: str | None = None) -> Algorithm:
     private = twin is not None
     models = ONLINE if private else ("joint",)
     return Algorithm(name, summary, source, _no_triple, private, models, twin=twin, runner="adversarial")
+
+
+def _from_logs(
+    name: str,
+    summary: str,
+    source: str,
+    learn: Callable[[Task], Outcome],
+    twin: str | None = None,
+    features: bool = False,
+) -> Algorithm:
+    """A private learner names its twin, which is the same function without a budget."""
+    private = twin is not None
+    models = ("central",) if private else ("none",)
+    return Algorithm(
+        name,
+        summary,
+        source,
+        _no_triple,
+        private,
+        models,
+        twin=twin,
+        runner="offline",
+        learn=learn,
+        features=features,
+    )
 
 
 # Shuffled bits ------------------------------------------------------------------------------------------------------
@@ -390,6 +419,16 @@ _ALGORITHMS += (
     _adversarial("uob-lbps", "log-barrier mirror descent, bandit losses", "[BZZDTCC24], without privacy"),
     _adversarial("uob-reps", "entropy mirror descent, bandit losses", "[JJLSY20]"),
     _adversarial("follow-the-leader", "best policy for the losses so far; a baseline", "folklore"),
+)
+
+_ALGORITHMS += (
+    _from_logs("one-hot", "one histogram of steps, the default (ours)", "ours", one_hot, "apvi"),
+    _from_logs("dp-apvi", "pessimistic value iteration on counts", "[QW22] Alg. 1", apvi, "apvi"),
+    _from_logs("dp-pevi", "pessimistic regression, centred targets", "[JYW21] × [QW22] noise", pevi, "pevi", True),
+    _from_logs("dp-vapvi", "pessimistic regression, variance weights", "[QW22] Alg. 2", vapvi, "vapvi", True),
+    _from_logs("apvi", "pessimistic value iteration on counts", "[YW21]", apvi),
+    _from_logs("pevi", "pessimistic regression", "[JYW21]", pevi, features=True),
+    _from_logs("vapvi", "pessimistic regression, variance weights", "[YDWW22]", vapvi, features=True),
 )
 
 ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType({entry.name: entry for entry in _ALGORITHMS})

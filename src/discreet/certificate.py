@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,10 @@ SIMULATED = (
 )
 
 
+NO_CLAIM = "a policy without privacy has no ledger and promises nothing"
+NOT_PRIVATE = "no privacy: the data were used as they are, so that this policy may give away who is in the log"
+
+
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -58,7 +63,7 @@ def ledger_json(parts: Mapping[str, Guarantee]) -> list[dict[str, Any]]:
 
 def write(folder: Path, policy: Policy, certificate: Mapping[str, Any], key: Path | None = None) -> None:
     """The policy, its certificate for programs and for people, digests of all, and a signature of the digests."""
-    secret = None if key is None else private_key(key)
+    secret = check_folder(folder, key)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SIGNATURE).unlink(missing_ok=True)
     policy.save(folder)
@@ -76,6 +81,19 @@ def write(folder: Path, policy: Policy, certificate: Mapping[str, Any], key: Pat
             "signature": base64.b64encode(secret.sign(digests.encode())).decode(),
         }
         (folder / SIGNATURE).write_text(_dumped(signature), encoding="utf-8")
+
+
+def check_folder(folder: Path, key: Path | None = None) -> Ed25519PrivateKey | None:
+    """Refuse, before any work is done, what could not be written or signed after it; the key if there is one."""
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not above.is_dir():
+        raise ValueError(f"{folder} cannot be a folder, for {above} is a file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ValueError(f"{folder} cannot be written: no permission for {above}")
+    foreign = [name for name in FILES if (folder / name).exists()]
+    if foreign and not (folder / DIGESTS).is_file():
+        raise ValueError(f"{folder} holds a {foreign[0]} that is not of ours; give another folder")
+    return None if key is None else private_key(key)
 
 
 def _dumped(document: Mapping[str, Any]) -> str:
@@ -113,7 +131,8 @@ def page(document: Mapping[str, Any]) -> str:
         "<tr>" + "".join(f"<td>{html.escape(_text(line[name]))}</td>" for name in columns) + "</tr>"
         for line in ledger
     )
-    stamp = f"<p class=warn>{html.escape(SIMULATED)}</p>" if document["simulation"] else ""
+    stamps = (NOT_PRIVATE, _unprotected(document)), (SIMULATED, document["simulation"])
+    stamp = "".join(f"<p class=warn>{html.escape(text)}</p>" for text, holds in stamps if holds)
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>Privacy certificate</title><style>"
         "body{font:16px/1.5 sans-serif;max-width:52em;margin:2em auto;padding:0 1em}table{border-collapse:collapse}"
@@ -175,8 +194,12 @@ def read(folder: Path) -> dict[str, Any]:
     return document
 
 
-def verify(folder: Path, allow_simulation: bool = False, public_key: Path | None = None) -> Verdict:
-    """Derive the guarantee again from the ledger and the ledger from the problem; compare all files with digests."""
+def verify(folder: str | Path, allow_simulation: bool = False, public_key: Path | None = None) -> Verdict:
+    """Derive the guarantee again from the ledger and the ledger from the problem; compare all files with digests.
+
+    A policy that promises nothing (no privacy, or an infinite budget) is never valid.
+    """
+    folder = Path(folder)
     problems: list[str] = []
     signed_by = None
     try:
@@ -192,6 +215,8 @@ def verify(folder: Path, allow_simulation: bool = False, public_key: Path | None
         signed_by = _signer(folder, public_key)
     except ValueError as error:
         problems.append(str(error))
+    if _unprotected(document):
+        problems.append(NOT_PRIVATE)
     simulation = document.get("simulation") is not False
     if simulation and not allow_simulation:
         problems.append(SIMULATED)
@@ -205,6 +230,14 @@ def verify(folder: Path, allow_simulation: bool = False, public_key: Path | None
         simulation,
         signed_by,
     )
+
+
+def _unprotected(document: Mapping[str, Any]) -> bool:
+    """Whether no privacy or no finite budget is stated."""
+    stated = document.get("guarantee")
+    if not isinstance(stated, dict):
+        return False
+    return stated.get("model") == "none" or (stated.get("epsilon") is None and stated.get("rho") is None)
 
 
 def _digest_problems(folder: Path, document: Mapping[str, Any]) -> list[str]:
@@ -242,6 +275,9 @@ def _sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any]) -> float
 def _derivation_problems(document: Mapping[str, Any]) -> list[str]:
     problems = []
     guarantee, unit = document["guarantee"], document["unit"]
+    if guarantee["model"] == "none":
+        claims = guarantee["epsilon"], guarantee["rho"], guarantee["sentence"], document["ledger"]
+        return [] if claims == (None, None, "no privacy", []) else [NO_CLAIM]
     parts: dict[str, list[LedgerEntry]] = {}
     for line in document["ledger"]:
         if line["mechanism"] not in ("discrete-laplace", "discrete-gaussian"):

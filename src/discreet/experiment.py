@@ -75,6 +75,11 @@ class Experiment:
             raise ValueError(f"confidence-scale is {scale}; it must be a number of at least 0")
         registry.spec(self.env)
         entry = catalog.algorithm(self.algorithm)
+        if entry.runner == "offline":
+            raise ValueError(
+                f"{self.algorithm} learns from logs and not while it acts; use discreet fit LOGS --algorithm "
+                f"{self.algorithm}"
+            )
         if self.mode not in catalog.MODES:
             raise ValueError(f"unknown mode {self.mode!r}; choose one of {', '.join(catalog.MODES)}")
         if self.model not in entry.models:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from discreet.agents.apvi import APVI
 from discreet.agents.one_hot import OneHotVI
 from discreet.agents.vapvi import VAPVI
+from discreet.bonuses import Kind
 from discreet.data.counting import LoggedData, Repairs
 from discreet.data.logs import LogFormat
 from discreet.histograms import Cells
@@ -35,11 +36,12 @@ class Task:
     neighbours: Neighbours
     noise: NoiseSource
     mode: str = "practical"
+    bonus: Kind = "bernstein"  # what is taken off, in the learners that have both forms
+    confidence_scale: float | None = None  # factor on it; None: the learner's own
     rewards: Floats | None = None  # (G, S, A), declared public
     start: Floats | None = None  # (S,), declared public
     features: Floats | None = None  # (S, A, d), norms at most 1
     tilted: bool = False  # one step per user
-    weighted: bool = False  # by estimated variances
     split: bool = False  # half of the users for the variances
 
 
@@ -74,6 +76,8 @@ def one_hot(task: Task) -> Outcome:
         stream.add(counts)
         release, parts, repairs = stream.release(), {"all users": stream.guarantee}, counts.repairs
     agent = OneHotVI(rewards)
+    if task.confidence_scale is not None:
+        agent = replace(agent, confidence_scale=task.confidence_scale)
     plan = agent.plan(release)
     estimate = agent.estimate(release)
     H, S, A = cells.shape
@@ -94,7 +98,7 @@ def one_hot(task: Task) -> Outcome:
     return Outcome(plan, known, parts, worth(plain, lower, plan.value, start), settings, repairs)
 
 
-def counted(task: Task) -> Outcome:
+def apvi(task: Task) -> Outcome:
     """Visits, transitions and rewards, each with its share of the budget."""
     data, log, rewards, start = task.data, task.log, task.rewards, task.start
     counts = data.counts()
@@ -104,7 +108,7 @@ def counted(task: Task) -> Outcome:
     stream.add(counts.counts())
     release = stream.release()
     absorbing = log.early_end == "absorb"
-    agent = APVI(task.mode, rewards=rewards, absorbing=absorbing)
+    agent = APVI(task.mode, task.bonus, rewards, task.confidence_scale, absorbing=absorbing)
     found = agent.plan(release)
     S = log.num_states
     actions = np.ascontiguousarray(found.policy[:, :S].argmax(axis=2), dtype=np.int64)
@@ -114,7 +118,7 @@ def counted(task: Task) -> Outcome:
     if start is None and not log.pooled:
         start = shares(release.visits[0, :S].sum(axis=1))
     settings = {
-        "mode": task.mode,
+        "bonus": task.bonus,
         "noise_per_visit_count": float(np.max(release.deviations.visits)),
         "counters": sum(math.prod(shape) for shape in log.spec.shapes().values()),
     }
@@ -122,20 +126,28 @@ def counted(task: Task) -> Outcome:
     return Outcome(plan, known, parts, worth(plain, lower, plan.value, start), settings, counts.repairs)
 
 
-def regressed(task: Task) -> Outcome:
-    """Regressions on features, one or two per step."""
+def pevi(task: Task) -> Outcome:
+    """One regression on features per step."""
+    return _regressed(task, weighted=False)
+
+
+def vapvi(task: Task) -> Outcome:
+    """Two regressions on features per step, the second weighted by what the first says about variances."""
+    return _regressed(task, weighted=True)
+
+
+def _regressed(task: Task, weighted: bool) -> Outcome:
     data, log, features, start = task.data, task.log, task.features, task.start
     assert features is not None
-    weighted = task.weighted
     users = data.trajectories()
-    private = LinearMoments(task.budget, task.neighbours, weighted, task.split and weighted, log.episodes_per_user)
+    private = LinearMoments(task.budget, task.neighbours, weighted, task.split, log.episodes_per_user)
     stream = private.open(users, log.spec, log.spec.num_states, task.noise)
-    plan = VAPVI(features, weighted, task.mode).plan(stream)
+    plan = VAPVI(features, weighted, task.mode, confidence_scale=task.confidence_scale).plan(stream)
     noises = {
         f"noise_of_{name.replace(' ', '_')}": [matrix, *vectors]
         for name, (matrix, vectors) in stream.noises().items()
     }
-    settings = {"dimension": int(features.shape[2]), "split": task.split and weighted, **noises}
+    settings = {"dimension": int(features.shape[2]), "split": task.split, **noises}
     cautious = None if start is None else float(start @ plan.value[0])
     estimate = {
         "value_estimate": None,

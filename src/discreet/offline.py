@@ -6,24 +6,27 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from discreet import certificate
+from discreet.bonuses import Kind
+from discreet.catalog import ALGORITHMS as CATALOG
+from discreet.catalog import MODES, Algorithm
 from discreet.data.counting import LoggedData, Repairs
 from discreet.data.logs import LogFormat
-from discreet.log_learners import Outcome, Task, counted, one_hot, regressed
+from discreet.log_learners import Outcome, Task
 from discreet.mdp import FiniteMDP, Floats, distributions
 from discreet.moments import normalised_features
 from discreet.planning import optimal_plan, policy_value, uniform_policy
 from discreet.policy import Policy
-from discreet.privacy.accounting import Budget, Neighbours, compose_parallel
+from discreet.privacy.accounting import Budget, Neighbours, compose_parallel, no_privacy
 from discreet.privacy.noise import NoiseSource
 from discreet.prospects import NEEDED, Prospect, forecast
 
-ALGORITHMS = ("one-hot", "dp-apvi", "dp-pevi", "dp-vapvi")
-LINEAR = ("dp-pevi", "dp-vapvi")
+FROM_LOGS = {name: entry for name, entry in CATALOG.items() if entry.runner == "offline"}
+OPEN = tuple(name for name, entry in FROM_LOGS.items() if not entry.private)
 #: One step per user is asked for when there are so many users per cell and unit of ε, and ε is not larger.
 TILT_USERS, LARGEST_TILT = 200.0, 2.0
 #: Steps that are held in memory for that.
@@ -61,21 +64,31 @@ class Fitted:
 def choose(
     algorithm: str,
     log: LogFormat,
-    budget: Budget,
+    budget: Budget | None,
     neighbours: Neighbours,
     num_users: int,
     mode: str = "practical",
     linear: bool = False,
 ) -> Choice:
     """The learner that was asked for, or the one-hot learner; all steps or one step per user by a public rule."""
-    if algorithm not in ("auto", *ALGORITHMS):
-        raise ValueError(f"unknown algorithm {algorithm!r}; choose one of auto, {', '.join(ALGORITHMS)}")
-    if mode not in ("practical", "paper"):
+    if mode not in MODES:
         raise ValueError(f"mode is {mode!r}; it must be practical or paper")
-    if linear or algorithm in LINEAR:
-        return _choose_linear(algorithm, log, budget, linear)
-    if algorithm == "dp-apvi" or (algorithm == "auto" and mode == "paper"):
-        return Choice("dp-apvi", "asked for" if algorithm != "auto" else "the printed form was asked for")
+    entry = None if algorithm == "auto" else from_logs(algorithm)
+    if budget is None and (entry is None or entry.private):
+        raise ValueError(
+            f"{algorithm} is private and needs a budget; learners without privacy are {', '.join(OPEN)}"
+            if entry is not None
+            else f"state a budget, or name a learner without privacy: {', '.join(OPEN)}"
+        )
+    if entry is not None and not entry.private and budget is not None:
+        raise ValueError(f"{algorithm} is not private and takes no budget; its private form is dp-{algorithm}")
+    if linear or (entry is not None and entry.features):
+        return _choose_linear(entry, log, budget, mode, linear)
+    if entry is not None and entry.name != "one-hot":
+        return Choice(entry.name, "asked for")
+    assert budget is not None
+    if algorithm == "auto" and mode == "paper":
+        return Choice("dp-apvi", "the printed form was asked for")
     if mode == "paper":
         raise ValueError("the one-hot learner is in no paper; use mode='practical' or algorithm='dp-apvi'")
     why = "asked for" if algorithm != "auto" else "one noisy family carries visits, transitions and rewards"
@@ -95,27 +108,42 @@ def choose(
     )
 
 
-def _choose_linear(algorithm: str, log: LogFormat, budget: Budget, given: bool) -> Choice:
-    if not given:
-        raise ValueError(f"{algorithm} learns from features; give them")
-    if algorithm not in ("auto", *LINEAR):
-        raise ValueError(f"{algorithm} does not use features; use auto, dp-pevi or dp-vapvi, or leave them out")
+def _choose_linear(entry: Algorithm | None, log: LogFormat, budget: Budget | None, mode: str, given: bool) -> Choice:
+    if entry is not None and not given:
+        raise ValueError(f"{entry.name} learns from features; give them")
+    if entry is not None and not entry.features:
+        names = [name for name, found in FROM_LOGS.items() if found.features]
+        raise ValueError(f"{entry.name} does not use features; use auto or {', '.join(names)}, or leave them out")
     if log.pooled:
         raise ValueError("regressions are made for every step; leave pooled out")
-    if budget.kind == "pure" and budget.epsilon != math.inf:
+    if budget is not None and budget.kind == "pure" and budget.epsilon != math.inf:
         raise ValueError("regressions carry Gaussian noise, which gives no pure epsilon: state a delta or rho")
-    if algorithm == "auto":
-        return Choice("dp-pevi", "features were given; without weights a regression costs half")
-    return Choice(algorithm, "asked for")
+    if entry is not None:
+        return Choice(entry.name, "asked for")
+    if mode == "paper":
+        return Choice("dp-vapvi", "features were given, and the printed form was asked for")
+    return Choice("dp-pevi", "features were given; without weights a regression costs half")
+
+
+def from_logs(name: str) -> Algorithm:
+    """The catalog's entry of a learner that `fit` can run."""
+    if name in FROM_LOGS:
+        return FROM_LOGS[name]
+    if name in CATALOG:
+        known = ", ".join(FROM_LOGS)
+        raise ValueError(f"{name} learns while it acts and not from logs; use discreet run {name}, or one of {known}")
+    raise ValueError(f"unknown algorithm {name!r}; choose one of auto, {', '.join(FROM_LOGS)}")
 
 
 def fit(
     source: Any,
     log: LogFormat,
-    budget: Budget,
+    budget: Budget | None = None,
     *,
     algorithm: str = "auto",
     mode: str = "practical",
+    bonus: Kind = "bernstein",
+    confidence_scale: float | None = None,
     neighbours: Neighbours = "replace",
     rewards: Floats | None = None,
     initial: Floats | None = None,
@@ -126,6 +154,8 @@ def fit(
 ) -> Fitted:
     """Learn a policy from a log under a budget; without a seed the noise is cryptographically secure.
 
+    `algorithm`: one of `FROM_LOGS`, or "auto"; apvi, pevi and vapvi use the data as they are and take no budget.
+    `bonus`: dp-apvi and apvi take off a "bernstein" or "hoeffding" term, times `confidence_scale`.
     `features` (S, A, d), or a function of state and action, make the problem linear: [QW22] Alg. 2 and relatives, of
     which dp-vapvi may `split` the users between its two regressions.
 
@@ -138,16 +168,44 @@ def fit(
     if start is not None and start.shape != (log.num_states,):
         raise ValueError(f"initial has shape {start.shape}; expected ({log.num_states},)")
     phi, notices = _feature_table(features, log)
-    counters = algorithm == "dp-apvi" or mode == "paper" or phi is not None
-    log = replace(log, first_visits=log.pooled and budget.kind != "pure" and not counters)
+    name = choose(algorithm, log, budget, neighbours, 0, mode, phi is not None).algorithm
+    _check_options(name, bonus, confidence_scale, split, declared)
+    spent = Budget.pure(math.inf) if budget is None else budget
+    log = replace(log, first_visits=name == "one-hot" and log.pooled and spent.kind != "pure")
     data = LoggedData(source, log, table)
     choice = choose(algorithm, log, budget, neighbours, data.num_users, mode, phi is not None)
-    weighted = choice.algorithm == "dp-vapvi"
     task = Task(
-        data, log, budget, neighbours, noise, mode, declared, start, phi, choice.tilted, weighted, split and weighted
+        data,
+        log,
+        spent,
+        neighbours,
+        noise,
+        mode,
+        bonus,
+        confidence_scale,
+        declared,
+        start,
+        phi,
+        choice.tilted,
+        split,
     )
-    learn = {"one-hot": one_hot, "dp-apvi": counted}.get(choice.algorithm, regressed)
+    learn = FROM_LOGS[choice.algorithm].learn
+    assert learn is not None
     return _fitted(learn(task), choice, task, notices)
+
+
+def _check_options(name: str, bonus: str, scale: float | None, split: bool, rewards: Floats | None) -> None:
+    """Refuse what a learner would ignore."""
+    if bonus not in get_args(Kind):
+        raise ValueError(f"bonus is {bonus!r}; it must be bernstein or hoeffding")
+    if bonus == "hoeffding" and name not in ("dp-apvi", "apvi"):
+        raise ValueError(f"{name} has no Hoeffding form; dp-apvi and apvi have one")
+    if scale is not None and not (math.isfinite(scale) and scale >= 0.0):
+        raise ValueError(f"confidence_scale is {scale}; it must be a number of at least 0")
+    if split and name not in ("dp-vapvi", "vapvi"):
+        raise ValueError(f"{name} does not make two regressions to split the users between; dp-vapvi and vapvi do")
+    if rewards is not None and FROM_LOGS[name].features:
+        raise ValueError(f"{name} regresses rewards and values together; leave the known rewards out")
 
 
 def _declared_rewards(rewards: Floats | None, log: LogFormat) -> Floats | None:
@@ -186,22 +244,26 @@ def _fitted(learned: Outcome, choice: Choice, task: Task, told: tuple[str, ...])
     assert actions is not None
     chosen = np.take_along_axis(learned.known, actions[..., None], axis=2)[..., 0]
     policy = Policy(actions, plan.value[: log.horizon], chosen, log.num_actions, log.state_names, log.action_names)
-    parts = list(learned.parts.values())
-    guarantee = compose_parallel(parts) if len(parts) > 1 else parts[0]
+    private = FROM_LOGS[choice.algorithm].private
+    parts = learned.parts if private else {}
+    found = list(parts.values()) or [no_privacy()]
+    guarantee = compose_parallel(found) if len(found) > 1 else found[0]
     covered = float(learned.known.mean())
     prospect = None
-    if choice.algorithm not in LINEAR:
-        known = task.rewards is not None
-        prospect = forecast(log, task.budget, num_users, task.neighbours, choice.algorithm, known)
+    if private:
+        known, dimension = task.rewards is not None, None if task.features is None else task.features.shape[2]
+        prospect = forecast(log, task.budget, num_users, task.neighbours, choice.algorithm, known, dimension)
     warnings = [*told, *_warnings(learned, covered, prospect)]
     if task.noise.simulation:
         warnings.insert(0, certificate.SIMULATED)
-    private = guarantee.to_json()
+    if not math.isfinite(guarantee.epsilon) and guarantee.rho is None:
+        warnings.insert(0, certificate.NOT_PRIVATE)
+    stated = guarantee.to_json()
     document = {
         "format": certificate.FORMAT,
         "version": version("discreet"),
         "simulation": task.noise.simulation,
-        "guarantee": {key: value for key, value in private.items() if key != "entries"},
+        "guarantee": {key: value for key, value in stated.items() if key != "entries"},
         "unit": {
             "users": num_users,
             "episodes_per_user": log.episodes_per_user,
@@ -225,15 +287,18 @@ def _fitted(learned: Outcome, choice: Choice, task: Task, told: tuple[str, ...])
         "protected": [
             "every step of every user, all her episodes together: states, actions, rewards and how long she stayed",
             "all files of this folder together, however they are combined with other knowledge",
-        ],
+        ]
+        if private
+        else [],
         "not_protected": [
+            *(() if private else ("everybody in the log: the data were used as they are",)),
             f"that the log is of {num_users} users (their number is public), and everything that was declared",
             "what is true of people in general, whether or not a given person is in the log",
             "messages of the program to whoever ran it: numbers of unreadable rows, running time and memory",
         ],
         "warnings": warnings,
         "meaning": certificate.MEANING,
-        "ledger": certificate.ledger_json(learned.parts),
+        "ledger": certificate.ledger_json(parts),
     }
     notices = (*learned.repairs.sentences(),)
     if notices:

@@ -8,8 +8,10 @@ from typing import Any
 
 from discreet.data.logs import LogFormat
 from discreet.privacy.accounting import Budget, Neighbours
+from discreet.privacy.linear import LinearMoments
 from discreet.privacy.one_hot import OneHot
 from discreet.privacy.one_shot import OneShot
+from discreet.privacy.tails import symmetric_matrix_width
 
 #: Evenly visited cells must reach this many times the number of steps at which a cell counts as known.
 NEEDED = 5.0
@@ -17,11 +19,11 @@ NEEDED = 5.0
 
 @dataclass(frozen=True)
 class Prospect:
-    """How evenly visited cells would stand against the noise."""
+    """How evenly visited cells, or directions of features, would stand against the noise."""
 
-    deviation: float  # of the noise on one item or counter
-    visits: float  # of a cell, when visits are spread evenly
-    needed_visits: float  # at which a cell counts as known
+    deviation: float  # of the noise on one item, counter or moment
+    visits: float  # of a cell or direction, when visits are spread evenly
+    needed_visits: float  # at which it counts as known
     signal: float  # visits / needed
     users_needed: int
     verdict: str
@@ -37,13 +39,24 @@ def forecast(
     neighbours: Neighbours = "replace",
     algorithm: str = "one-hot",
     known_rewards: bool = False,
+    dimension: int | None = None,
 ) -> Prospect:
-    """From public numbers: the noise of a fit, and how many users would make evenly visited cells known."""
+    """From public numbers: the noise of a fit, and how many users would make evenly visited cells known.
+
+    With the `dimension` of features: how many make the smallest eigenvalue of Σφφᵀ stand out of the matrix noise.
+    """
     spec = log.spec
-    if algorithm == "dp-apvi":
+    cells = spec.stages * log.num_states * log.num_actions
+    per_user = log.episodes_per_user * log.horizon / cells
+    if dimension is not None:  # a step has one row per user and episode, spread over the directions of the features
+        private = LinearMoments(budget, neighbours, algorithm == "dp-vapvi", episodes_per_user=log.episodes_per_user)
+        deviation = private.deviations(private.shares(log.horizon)["values"], [1.0])[0]
+        needed = symmetric_matrix_width(deviation, dimension, private.beta) if deviation > 0 else 0.0
+        per_user = log.episodes_per_user / dimension
+    elif algorithm == "dp-apvi":
         shares = (1.0, 1.0, 0.0) if known_rewards else None
-        private = OneShot(budget, neighbours, shares=shares, episodes_per_user=log.episodes_per_user)
-        visits = private.families(spec)[0]
+        tables = OneShot(budget, neighbours, shares=shares, episodes_per_user=log.episodes_per_user)
+        visits = tables.families(spec)[0]
         deviation = visits.deviation
         needed = 4.0 * deviation
     else:
@@ -59,13 +72,12 @@ def forecast(
         items = spec.num_states * (1 if known_rewards else 2)
         reach = math.log(items / 0.2) / math.sqrt(2.0)
         needed = max(5.0, (reach + 0.7) * deviation * math.sqrt(3.0))
-    cells = spec.stages * log.num_states * log.num_actions
-    per_user = log.episodes_per_user * log.horizon / cells
     visits_each = num_users * per_user
     signal = visits_each / needed if needed > 0 else math.inf
     users_needed = math.ceil(NEEDED * needed / per_user)
+    evenly = "state-action pairs are visited" if dimension is None else "directions of the features are taken"
     if signal >= NEEDED:
-        verdict = "enough users, if all state-action pairs are visited about evenly"
+        verdict = f"enough users, if all {evenly} about evenly"
     elif signal >= 1.0:
         verdict = f"the well-visited part can be learned; {users_needed:,} users would be comfortable"
     else:

@@ -93,6 +93,8 @@ def test_a_changed_or_missing_file_is_found(folder, name):
         lambda d: d["guarantee"].update(neighbours="zero-out"),
         lambda d: d["guarantee"].update(sentence="perfect privacy"),
         lambda d: d["guarantee"].update(model="local"),
+        lambda d: d["guarantee"].update(model="none"),
+        lambda d: (d["guarantee"].update(model="none", sentence="no privacy"), d["ledger"].clear()),
         lambda d: d["ledger"][0].update(scale=d["ledger"][0]["scale"] * 2),
         lambda d: d["ledger"][0].update(sensitivity=d["ledger"][0]["sensitivity"] / 2),
         lambda d: d["ledger"][0].update(cost=0.5),
@@ -180,6 +182,19 @@ def test_a_key_of_another_kind_is_refused_before_anything_is_written(tmp_path):
         with pytest.raises(ValueError, match=words):
             fitted().save(tmp_path / "policy", path)
     assert not (tmp_path / "policy").exists()
+
+
+def test_folders_that_cannot_be_ours_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "policy.csv").write_text("mine")
+    for folder, words in (("file", "is a file"), ("file/below", "is a file"), ("full", "policy.csv that is not of")):
+        with pytest.raises(ValueError, match=words):
+            fitted().save(tmp_path / folder)
+    assert (tmp_path / "full" / "policy.csv").read_text() == "mine"
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
+    with pytest.raises(ValueError, match="no permission"):
+        fitted().save(tmp_path / "new" / "policy")
 
 
 def test_the_page_says_it_all_and_escapes_what_it_says(folder):

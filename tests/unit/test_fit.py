@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from discreet import offline
+from discreet import certificate, offline
 from discreet.data.counting import StepCounts
 from discreet.data.logs import LogFormat, table_of
 from discreet.envs.registry import make, spec
 from discreet.envs.rewards import RewardLaw
 from discreet.episodes import MDPSimulator
+from discreet.experiment import Experiment
 from discreet.histograms import Cells
 from discreet.planning import policy_value, policy_values, true_model
 from discreet.policy import Policy
@@ -63,9 +64,77 @@ def test_zero_out_needs_half_the_users_and_names_are_checked():
         (("ppo", log, ONE, "replace", 9), "unknown algorithm"),
         (("auto", log, ONE, "replace", 9, "tuned"), "practical or paper"),
         (("one-hot", log, ONE, "replace", 9, "paper"), "in no paper"),
+        (("dp-ucbvi", log, ONE, "replace", 9), "use discreet run dp-ucbvi"),
+        (("auto", log, None, "replace", 9), "state a budget, or name a learner without privacy: apvi, pevi, vapvi"),
+        (("dp-apvi", log, None, "replace", 9), "dp-apvi is private and needs a budget"),
+        (("apvi", log, ONE, "replace", 9), "apvi is not private and takes no budget; its private form is dp-apvi"),
+        (("vapvi", log, None, "replace", 9), "learns from features"),
     ):
         with pytest.raises(ValueError, match=words):
             offline.choose(*arguments)
+    staged, loose = LogFormat(6, 2, 20), Budget.zcdp(1.0)
+    assert offline.choose("auto", staged, loose, "replace", 9, "paper", linear=True).algorithm == "dp-vapvi"
+    assert offline.choose("auto", staged, loose, "replace", 9, linear=True).algorithm == "dp-pevi"
+
+
+def test_the_catalog_lists_what_fit_knows():
+    assert list(offline.FROM_LOGS) == ["one-hot", "dp-apvi", "dp-pevi", "dp-vapvi", "apvi", "pevi", "vapvi"]
+    for name, entry in offline.FROM_LOGS.items():
+        assert (entry.twin is not None) == entry.private == (name not in offline.OPEN)
+        if entry.private:
+            twin = offline.FROM_LOGS[entry.twin]
+            assert twin.features == entry.features
+            assert name == "one-hot" or twin.learn is entry.learn
+        with pytest.raises(ValueError, match=f"discreet fit LOGS --algorithm {name}"):
+            Experiment(name, epsilon=1.0 if entry.private else None)
+
+
+@pytest.mark.parametrize("mode", ["practical", "paper"])
+def test_a_twin_is_its_private_form_without_noise_and_promises_nothing(mode, tmp_path):
+    mdp, episodes = played("riverswim", 500)
+    log = described(mdp, pooled=True)
+    twin = offline.fit(episodes, log, algorithm="apvi", mode=mode)
+    free = offline.fit(episodes, log, Budget.pure(math.inf), algorithm="dp-apvi", mode=mode)
+    assert np.array_equal(twin.policy.values, free.policy.values)
+    assert twin.policy.values.max() > 0
+    assert twin.certificate["guarantee"]["sentence"] == "no privacy"
+    assert twin.certificate["ledger"] == twin.certificate["protected"] == []
+    for found in (twin, free):
+        assert found.warnings[0] == certificate.NOT_PRIVATE
+        found.save(tmp_path)
+        assert certificate.verify(tmp_path).problems == (certificate.NOT_PRIVATE,)
+        assert certificate.NOT_PRIVATE in (tmp_path / "certificate.html").read_text()
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_a_hoeffding_term_takes_off_more(pooled):
+    mdp, episodes = played("riverswim", 3000)
+    values = {
+        bonus: offline.fit(episodes, described(mdp, pooled=pooled), algorithm="apvi", bonus=bonus).policy.values
+        for bonus in ("bernstein", "hoeffding")
+    }
+    assert (values["hoeffding"] <= values["bernstein"] + 1e-12).all()
+    assert values["hoeffding"][0, 0] < 0.8 * values["bernstein"][0, 0]
+    none = offline.fit(episodes, described(mdp, pooled=pooled), algorithm="apvi", confidence_scale=0.0)
+    assert (none.policy.values >= values["bernstein"]).all()
+    assert none.policy.values[0, 0] > values["bernstein"][0, 0]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "words"),
+    [
+        ("one-hot", {"bonus": "hoeffding"}, "no Hoeffding form"),
+        ("dp-apvi", {"bonus": "bennett"}, "bernstein or hoeffding"),
+        ("dp-apvi", {"split": True}, "does not make two regressions"),
+        ("dp-apvi", {"confidence_scale": -1.0}, "at least 0"),
+        ("dp-pevi", {"features": np.ones((6, 2, 1)), "rewards": np.ones((6, 2))}, "leave the known rewards out"),
+        ("dp-pevi", {"features": np.ones((6, 2, 1)), "split": True}, "dp-vapvi and vapvi do"),
+    ],
+)
+def test_what_a_learner_would_ignore_is_refused(algorithm, options, words):
+    mdp, episodes = played("riverswim", 10)
+    with pytest.raises(ValueError, match=words):
+        offline.fit(episodes, described(mdp), Budget.zcdp(1.0), algorithm=algorithm, seed=0, **options)
 
 
 @pytest.mark.parametrize("options", [{}, {"algorithm": "dp-apvi"}])
@@ -213,3 +282,13 @@ def test_forecasts_follow_the_noise():
     assert forecast(log, ONE, 1000, algorithm="dp-apvi").deviation == pytest.approx(120 * math.sqrt(2), rel=1e-4)
     staged = forecast(LogFormat(6, 2, 20), ONE, 1000)
     assert staged.users_needed == pytest.approx(20 * one.users_needed, rel=0.05)
+
+
+def test_a_forecast_for_features_needs_each_direction_above_the_noise():
+    log, budget = LogFormat(6, 2, 20), Budget.zcdp(1.0)
+    one, two = (forecast(log, budget, 1000, algorithm=name, dimension=10) for name in ("dp-pevi", "dp-vapvi"))
+    assert one.visits == 100
+    assert one.deviation == pytest.approx(math.sqrt(20 * 2.25 / 2), rel=1e-6)  # μ = ρ/H/(1 + ½)², s² = 1/(2μ)
+    assert two.deviation == pytest.approx(one.deviation * math.sqrt(39 / 20))
+    assert one.users_needed == math.ceil(50 * one.needed_visits)
+    assert "directions of the features" in forecast(log, budget, 10**6, algorithm="dp-pevi", dimension=10).verdict

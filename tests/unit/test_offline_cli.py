@@ -111,10 +111,71 @@ def test_names_columns_known_rewards_and_several_files(log, tmp_path):
     assert "bank 3" in (out / "policy.csv").read_text()
 
 
+def test_every_declaration_can_be_a_file(log, tmp_path):
+    rows = [f"{h},{s},{a},{0.3 if h == 0 else 0.2}" for h in range(20) for s in range(6) for a in range(2)]
+    (tmp_path / "rewards.csv").write_text("\n".join(["step,state,action,reward", *rows]))
+    (tmp_path / "start.csv").write_text("state,probability\n4,0.5\n5,0.5\n")
+    options = ("--rho", 1, "--algorithm", "dp-apvi", "--rewards", tmp_path / "rewards.csv")
+    started = (*options, "--initial", tmp_path / "start.csv")
+    found = json.loads(fit(log, tmp_path / "policy", *started, "--json").stdout)
+    assert found["problem"]["rewards_known"] is True
+    assert found["estimate"]["value_cautious"] == pytest.approx(0.3)  # nobody starts there: what follows is unknown
+    (tmp_path / "start.csv").write_text("state,probability\n4,0.5\n5,much\n")
+    assert "expected a number" in fit(log, tmp_path / "none", *started).stderr
+    (tmp_path / "rewards.csv").write_text("\n".join(["step,state,action,reward", *rows[:-1]]))
+    assert "state 5 and action 1 at step 19" in fit(log, tmp_path / "none", *options).stderr
+
+
+def test_both_forms_of_the_penalty(log, tmp_path):
+    high, low = (
+        json.loads(fit(log, tmp_path / b, "--rho", 50, "--algorithm", "dp-apvi", "--pooled", *more, "--json").stdout)
+        for b, more in (("a", ("--initial", 0)), ("b", ("--initial", 0, "--bonus", "hoeffding")))
+    )
+    assert high["estimate"]["value_cautious"] > 1.2 * low["estimate"]["value_cautious"] > 0.1
+    assert (high["algorithm"]["bonus"], low["algorithm"]["bonus"]) == ("bernstein", "hoeffding")
+
+
+def test_features_splits_and_scales(log, tmp_path):
+    np.save(tmp_path / "phi.npy", np.eye(12).reshape(6, 2, 12))
+    options = ("--features", tmp_path / "phi.npy", "--algorithm", "dp-vapvi", "--epsilon", 100, "--delta", 1e-6)
+    document = json.loads(fit(log, tmp_path / "a", *options, "--split", "--json").stdout)
+    assert document["algorithm"]["split"] is True
+    assert {line["users"] for line in document["ledger"]} == {"users for values", "users for variances"}
+    assert run("verify", tmp_path / "a").exit_code == 0
+    scaled = json.loads(fit(log, tmp_path / "b", *options, "--confidence-scale", 50, "--initial", 0, "--json").stdout)
+    assert scaled["algorithm"]["split"] is False
+    assert scaled["estimate"]["value_cautious"] == 0
+
+
+def test_without_privacy_it_says_so_everywhere(log, tmp_path):
+    out = tmp_path / "open"
+    shown = fit(log, out, "--algorithm", "apvi", "--pooled")
+    assert shown.exit_code == 0, shown.output
+    assert "guarantee: no privacy" in shown.stdout
+    assert "warning: no privacy" in shown.stderr
+    verdict = run("verify", out)
+    assert verdict.exit_code == 1
+    assert "NOT VALID: no privacy" in verdict.stdout
+    assert json.loads(run("evaluate", out, "--env", "riverswim", "--json").stdout)["gap_ratio"] < 0.05
+
+
+def test_learners_of_the_other_command_are_sent_there(log, tmp_path):
+    assert "use discreet run dp-ucbvi" in fit(log, tmp_path, "--epsilon", 1, "--algorithm", "dp-ucbvi").stderr
+    assert "dp-ucbvi is a learner and no log" in fit("dp-ucbvi", tmp_path, "--epsilon", 1).stderr
+    sent = run("run", "one-hot", "--epsilon", 1)
+    assert sent.exit_code == 2
+    assert "discreet fit LOGS --algorithm one-hot" in sent.stderr
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         ((), "state a budget"),
+        (("--algorithm", "apvi", "--epsilon", 1), "takes no budget"),
+        (("--epsilon", 1, "--bonus", "azuma"), "bernstein or hoeffding"),
+        (("--epsilon", 1, "--split"), "does not make two regressions"),
+        (("--epsilon", 1, "--sign", "absent.pem"), "no readable private key"),
+        (("--epsilon", 1, "--initial", "absent.csv"), "absent.csv cannot be read: No such file"),
         (("--epsilon", 1, "--rho", 1), "state a budget"),
         (("--epsilon", -1), "epsilon must be positive"),
         (("--epsilon", 1, "--algorithm", "sarsa"), "unknown algorithm 'sarsa'"),

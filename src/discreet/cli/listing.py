@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from discreet.cli.terminal import say, say_json, show
+
+if TYPE_CHECKING:
+    from discreet.catalog import Algorithm
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
@@ -15,7 +18,7 @@ def algorithms(
     as_json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/algorithms.md.")] = False,
 ) -> None:
-    """List the learners that `discreet run` knows."""
+    """List the learners that `discreet run` and `discreet fit` know."""
     from discreet.catalog import ALGORITHMS
 
     if markdown:
@@ -28,6 +31,8 @@ def algorithms(
             "source": entry.source,
             "private": entry.private,
             "models": list(entry.models) if entry.private else [],
+            "twin": entry.twin,
+            "command": command(entry),
         }
         for entry in ALGORITHMS.values()
     ]
@@ -37,14 +42,27 @@ def algorithms(
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title="Learners: discreet run NAME", title_justify="left")
-    table.add_column("name", min_width=max(map(len, ALGORITHMS)))
-    for column in ("what it does", "privacy", "source"):
-        table.add_column(column)
-    for entry in ALGORITHMS.values():
-        privacy = ", ".join(entry.models) if entry.private else "none"
-        table.add_row(f"[bold]{entry.name}[/bold]", entry.summary, privacy, escape(entry.source))
-    show(table)
+    for name, title in TITLES.items():
+        table = Table(title=f"{title}: {escape(USAGE[name])}", title_justify="left")
+        table.add_column("name", min_width=max(map(len, ALGORITHMS)))
+        for column in ("what it does", "privacy", "source"):
+            table.add_column(column)
+        for entry in ALGORITHMS.values():
+            if command(entry) == name:
+                table.add_row(f"[bold]{entry.name}[/bold]", entry.summary, privacy(entry), escape(entry.source))
+        show(table)
+
+
+TITLES = {"run": "Learners", "fit": "Learners from logs"}
+USAGE = {"run": "discreet run NAME", "fit": "discreet fit LOGS --algorithm NAME"}
+
+
+def command(entry: Algorithm) -> str:
+    return "fit" if entry.runner == "offline" else "run"
+
+
+def privacy(entry: Algorithm) -> str:
+    return ", ".join(entry.models) if entry.private else "none"
 
 
 def markdown_page() -> str:
@@ -54,15 +72,23 @@ def markdown_page() -> str:
     lines = [
         "# Learners",
         "",
-        "Written by `make docs` from `src/discreet/catalog.py`; a test compares the two. Every learner is a triple",
-        "(agent, privatizer, schedule), so what it may see and what it guarantees can be read off its parts.",
-        "",
-        "| name | what it does | privacy | source |",
-        "|---|---|---|---|",
+        "Written by `make docs` from `src/discreet/catalog.py`; a test compares the two. `discreet run` runs a",
+        "triple (agent, privatizer, schedule), so what it may see and what it guarantees can be read off its parts;",
+        "`discreet fit` makes one release from a log and plans on it ([offline.md](offline.md)).",
     ]
-    for entry in ALGORITHMS.values():
-        privacy = ", ".join(entry.models) if entry.private else "none"
-        lines.append(f"| `{entry.name}` | {entry.summary} | {privacy} | {entry.source} |")
+    for name, title in TITLES.items():
+        lines += [
+            "",
+            f"## {title}: `{USAGE[name]}`",
+            "",
+            "| name | what it does | privacy | source |",
+            "|---|---|---|---|",
+        ]
+        lines += [
+            f"| `{entry.name}` | {entry.summary} | {privacy(entry)} | {entry.source} |"
+            for entry in ALGORITHMS.values()
+            if command(entry) == name
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from discreet.cli.privacy import one_of
-from discreet.cli.terminal import compilation_notice, note, say, say_json, show
+from discreet.cli.terminal import compilation_notice, note, say, say_json, show, working
 
 if TYPE_CHECKING:
+    from discreet.bonuses import Kind
     from discreet.data.logs import LogFormat
     from discreet.mdp import Floats
     from discreet.privacy.accounting import Budget
@@ -30,8 +31,20 @@ def fit(
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget per user.")] = None,
     delta: Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")] = 0.0,
     rho: Annotated[float | None, typer.Option(help="zCDP budget per user, instead of epsilon.")] = None,
-    algorithm: Annotated[str, typer.Option(help="auto, one-hot, dp-apvi, dp-pevi or dp-vapvi.")] = "auto",
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            help="auto, one-hot, dp-apvi, dp-pevi or dp-vapvi; without privacy and budget: apvi, pevi or vapvi."
+        ),
+    ] = "auto",
     mode: Annotated[str, typer.Option(help="practical, or paper: as printed.")] = "practical",
+    bonus: Annotated[str, typer.Option(help="bernstein or hoeffding: what dp-apvi and apvi take off.")] = "bernstein",
+    confidence_scale: Annotated[
+        float | None, typer.Option(help="Factor on what is taken off for doubt.", show_default="the learner's")
+    ] = None,
+    split: Annotated[
+        bool, typer.Option("--split", help="dp-vapvi, vapvi: half of the users for the variances.")
+    ] = False,
     pooled: Annotated[
         bool,
         typer.Option("--pooled", help="Count over all steps together: what happens does not depend on the step."),
@@ -43,12 +56,16 @@ def fit(
     ] = "",
     reward_range: Annotated[str, typer.Option(help="Rewards are clipped to LOW:HIGH and scaled to [0, 1].")] = "0:1",
     rewards: Annotated[
-        Path | None, typer.Option(help="Known rewards: a CSV file with state, action, reward (scaled to [0, 1]).")
+        Path | None,
+        typer.Option(help="Known rewards: a CSV file with state, action, reward (scaled to [0, 1]), perhaps step."),
     ] = None,
     features: Annotated[
         Path | None, typer.Option(help="Features of states and actions: a .npy file of shape (S, A, d).")
     ] = None,
-    initial: Annotated[str | None, typer.Option(help="The state everybody starts in, where that is public.")] = None,
+    initial: Annotated[
+        str | None,
+        typer.Option(help="Where people start, if public: a state, or a CSV file with state, probability."),
+    ] = None,
     early_end: Annotated[
         str,
         typer.Option(help="Episodes that stop early: absorb (their people have left) or keep (rows as they are)."),
@@ -73,8 +90,14 @@ def fit(
     discreet fit visits.parquet --states 12 --actions 3 --horizon 10 --epsilon 1 --out policy/
 
     discreet fit 'logs/*.csv' --states states.txt --actions drugs.txt --horizon 20 --epsilon 1 --pooled --out policy/
+
+    discreet fit log.parquet --states 9 --actions 4 --horizon 5 --rho 1 --features phi.npy --out policy/
+
+    discreet fit log.parquet --states 9 --actions 4 --horizon 5 --algorithm apvi --out open/        without privacy
+
+    [bold]Then[/bold] discreet verify policy/, discreet evaluate policy/, and read policy/certificate.html.
     """
-    from discreet import offline
+    from discreet import certificate, offline
 
     log = log_format(
         states, actions, horizon, pooled, columns, reward_range, early_end, episodes_per_user, users, not trust_bounds
@@ -83,21 +106,29 @@ def fit(
         raise ValueError(f"--seed is {seed}; it must be at least 0")
     known = None if rewards is None else read_rewards(rewards, log)
     start = None if initial is None else start_of(initial, log)
-    with compilation_notice():
+    kind = penalty_of(bonus)
+    budget = None
+    if algorithm not in offline.OPEN or epsilon is not None or rho is not None or delta:
+        budget = budget_of(epsilon, delta, rho)
+    certificate.check_folder(out, sign)
+    with compilation_notice(), working("reading the log and planning"):
         fitted = offline.fit(
             source_of(logs, engine),
             log,
-            budget_of(epsilon, delta, rho),
+            budget,
             algorithm=algorithm,
             mode=mode,
+            bonus=kind,
+            confidence_scale=confidence_scale,
             neighbours=one_of("--neighbours", neighbours),
             rewards=known,
             initial=start,
             features=None if features is None else read_features(features),
+            split=split,
             seed=seed,
             table=table,
         )
-    fitted.save(out, sign)
+        fitted.save(out, sign)
     for line in fitted.notices:
         note(f"notice: {line}")
     for line in fitted.warnings:
@@ -201,33 +232,53 @@ def start_of(text: str, log: LogFormat) -> Floats:
     import numpy as np
 
     start = np.zeros(log.num_states)
-    start[position(log.state_names, text, log.num_states, "state")] = 1.0
+    if not text.lower().endswith(".csv"):
+        start[position(log.state_names, text, log.num_states, "state")] = 1.0
+        return start
+    for row in read_rows(Path(text), "state", "probability"):
+        s = position(log.state_names, row["state"], log.num_states, "state")
+        start[s] = number_in(Path(text), "probability", row)
     return start
 
 
+def read_rows(path: Path, *columns: str) -> list[dict[str, str]]:
+    """The rows of a small CSV file, which must have the columns."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            rows, found = list(reader), list(reader.fieldnames or ())
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    for column in columns:
+        if column not in found:
+            raise ValueError(f"{path} has no column {column!r}; its columns are {', '.join(found) or 'none'}")
+    return rows
+
+
+def number_in(path: Path, column: str, row: dict[str, str]) -> float:
+    try:
+        return float(row[column])
+    except (TypeError, ValueError):
+        raise ValueError(f"{path} has the {column} {row[column]!r}; expected a number") from None
+
+
 def read_rewards(path: Path, log: LogFormat) -> Floats:
-    """(S, A) from a CSV file; every pair must be there."""
+    """(S, A) from a CSV file, or (H, S, A) if it has a column for steps; every pair must be there."""
     import numpy as np
 
-    if not path.is_file():
-        raise ValueError(f"{path} cannot be read: there is no such file")
-    table = np.full((log.num_states, log.num_actions), np.nan)
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file)
-        missing = {"state", "action", "reward"} - set(rows.fieldnames or ())
-        if missing:
-            raise ValueError(f"{path} has no column {sorted(missing)[0]!r}; its columns are {rows.fieldnames}")
-        for row in rows:
-            s = position(log.state_names, row["state"], log.num_states, "state")
-            a = position(log.action_names, row["action"], log.num_actions, "action")
-            try:
-                table[s, a] = float(row["reward"])
-            except ValueError:
-                raise ValueError(f"{path} has the reward {row['reward']!r}; expected a number") from None
+    rows = read_rows(path, "state", "action", "reward")
+    stages = log.horizon if rows and "step" in rows[0] else 1
+    table = np.full((stages, log.num_states, log.num_actions), np.nan)
+    for row in rows:
+        h = position(None, str(row["step"]), log.horizon, "step") if stages > 1 else 0
+        s = position(log.state_names, str(row["state"]), log.num_states, "state")
+        a = position(log.action_names, str(row["action"]), log.num_actions, "action")
+        table[h, s, a] = number_in(path, "reward", row)
     if np.isnan(table).any():
-        s, a = (int(i) for i in np.argwhere(np.isnan(table))[0])
-        raise ValueError(f"{path} gives no reward for state {s} and action {a}; every pair needs one")
-    return table
+        h, s, a = (int(i) for i in np.argwhere(np.isnan(table))[0])
+        when = f" at step {h}" if stages > 1 else ""
+        raise ValueError(f"{path} gives no reward for state {s} and action {a}{when}; every pair needs one")
+    return table if stages > 1 else table[0]
 
 
 def read_features(path: Path) -> Floats:
@@ -240,7 +291,20 @@ def read_features(path: Path) -> Floats:
     return table
 
 
+def penalty_of(text: str) -> Kind:
+    if text == "bernstein":
+        return "bernstein"
+    if text == "hoeffding":
+        return "hoeffding"
+    raise ValueError(f"--bonus is {text!r}; it must be bernstein or hoeffding")
+
+
 def source_of(logs: list[str], engine: str) -> Any:
+    from discreet.catalog import ALGORITHMS
+
+    for name in logs:
+        if name in ALGORITHMS and not Path(name).exists():
+            raise ValueError(f"{name} is a learner and no log; give files, and the learner with --algorithm")
     if engine == "duckdb":
         return logs
     if engine != "spark":

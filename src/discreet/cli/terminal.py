@@ -124,6 +124,17 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
 
 
 @contextmanager
+def working(text: str) -> Iterator[None]:
+    """A spinner on standard error while something takes long; none where nobody watches."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(f"{text} …"):
+        yield
+
+
+@contextmanager
 def compilation_notice() -> Iterator[None]:
     """Say once why the first run starts slowly."""
     from numba.core import event
