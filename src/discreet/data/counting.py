@@ -1,7 +1,7 @@
 """Contribution bounding and counting: one text of SQL, run by DuckDB or by Spark.
 
-The text uses only what both dialects share. Bits of steps are 2^step as exact doubles, cast: an OR of them, compared
-with the number of rows, shows repeated steps without sorting anything.
+The text uses only what both dialects share. A step is a bit, 2^step: the OR of an episode's bits, compared with the
+number of its rows, shows repeated and missing steps without sorting anything. Both engines order NaN after all numbers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from discreet.episodes import Episodes
 from discreet.mdp import Ints
 from discreet.statistics import Counts, CountSpec
 
-#: Steps per integer of marks: sums of 2^step stay exact in a double.
-MARKS = 52
+#: Steps per integer of marks: the marks, and one more than they, are positive in 64 bits.
+MARKS = 62
 
 
 @dataclass(frozen=True)
@@ -215,35 +215,32 @@ def _reading(engine: Engine, log: LogFormat, kinds: dict[str, Kind]) -> str:
             joins.append(f"LEFT JOIN {dictionary} AS {role}_of ON {role}_of.name = CAST({column[role]} AS STRING)")
             values[role] = f"{role}_of.code"
     cast = "TRY_CAST" if kind["reward"] in ("text", "other") else "CAST"
-    paid = f"{cast}({column['reward']} AS DOUBLE)"
     low, high = log.reward_range
-    share = f"greatest(least(({paid} - ({low!r})) / {high - low!r}, 1.0), 0.0)"
-    units = f"CAST(floor({share} * {log.spec.reward_units} + 0.5) AS BIGINT)"
+    paid = f"({cast}({column['reward']} AS DOUBLE) - ({low!r})) / {high - low!r}"
     following = ""
     if "next_state" in column:
         following = f", {values['next_state']} AS next_state, {column['next_state']} IS NULL AS no_successor"
     return (
         f"SELECT {column['user']} AS person, {column.get('episode', '0')} AS episode, "
         f"{_whole(column['step'], kind['step'])} AS step, {values['state']} AS state, {values['action']} AS action, "
-        f"CASE WHEN {paid} IS NULL OR isnan({paid}) THEN NULL ELSE {units} END AS units{following} "
-        f"FROM log AS l {' '.join(joins)}"
+        f"{paid} AS paid{following} FROM log AS l {' '.join(joins)}"
     )
 
 
-def _readable(log: LogFormat) -> str:
-    """Whether a row says what it must; false also where something is NULL."""
+def _readable(log: LogFormat, steps: range) -> str:
+    """Whether a row is about one of the steps and says what it must; never true where something is NULL."""
     S = log.num_states - 1
     last = f" AND step = {log.horizon - 1}" if log.early_end == "keep" else ""
     successor = f"(next_state BETWEEN 0 AND {S} OR (no_successor{last}))"
     return (
-        f"step BETWEEN 0 AND {log.horizon - 1} AND state BETWEEN 0 AND {S} "
-        f"AND action BETWEEN 0 AND {log.num_actions - 1} AND units IS NOT NULL AND {successor}"
+        f"step BETWEEN {steps[0]} AND {steps[-1]} AND state BETWEEN 0 AND {S} "
+        f"AND action BETWEEN 0 AND {log.num_actions - 1} AND paid < CAST('NaN' AS DOUBLE) AND {successor}"
     )
 
 
 #: Without a column for it, the successor is the state of the next step.
 FOLLOWED = (
-    "SELECT person, episode, step, state, action, units, "
+    "SELECT person, episode, step, state, action, paid, "
     "CASE WHEN step_after = step + 1 THEN state_after END AS next_state, "
     "step_after IS NULL OR step_after <> step + 1 AS no_successor "
     "FROM (SELECT readings_alone.*, lead(step) OVER (PARTITION BY person, episode ORDER BY step) AS step_after, "
@@ -251,26 +248,29 @@ FOLLOWED = (
 )
 
 
-def _blocks(log: LogFormat) -> range:
-    return range(-(-log.horizon // MARKS))
+def _blocks(log: LogFormat) -> list[range]:
+    """Steps that share one integer of marks."""
+    return [range(h, min(h + MARKS, log.horizon)) for h in range(0, log.horizon, MARKS)]
 
 
 def _episodes(log: LogFormat) -> str:
     """Rows of every episode, readable ones, and marks of the steps among these."""
-    marks = ", ".join(
-        f"bit_or(CASE WHEN read_step >= {MARKS * b} AND read_step < {MARKS * (b + 1)} "
-        f"THEN CAST(pow(2, read_step - {MARKS * b}) AS BIGINT) ELSE CAST(0 AS BIGINT) END) AS marks{b}"
-        for b in _blocks(log)
+    blocks = list(enumerate(_blocks(log)))
+    marked = ", ".join(
+        f"CASE WHEN {_readable(log, steps)} THEN shiftleft(CAST(1 AS BIGINT), CAST(step - {steps[0]} AS INT)) END "
+        f"AS mark{b}"
+        for b, steps in blocks
     )
-    rows = f"SELECT person, episode, CASE WHEN {_readable(log)} THEN step END AS read_step FROM readings"
+    readable = " + ".join(f"count(mark{b})" for b, _ in blocks)
+    marks = ", ".join(f"coalesce(bit_or(mark{b}), 0) AS marks{b}" for b, _ in blocks)
     return (
-        f"SELECT person, episode, count(*) AS logged, count(read_step) AS readable, {marks} "
-        f"FROM ({rows}) AS marked GROUP BY person, episode"
+        f"SELECT person, episode, count(*) AS logged, {readable} AS readable, {marks} "
+        f"FROM (SELECT person, episode, {marked} FROM readings) AS marked GROUP BY person, episode"
     )
 
 
 def _distinct_steps(log: LogFormat) -> str:
-    return " + ".join(f"CAST(bit_count(marks{b}) AS BIGINT)" for b in _blocks(log))
+    return " + ".join(f"CAST(bit_count(marks{b}) AS BIGINT)" for b in range(len(_blocks(log))))
 
 
 def _length(log: LogFormat) -> str:
@@ -278,9 +278,9 @@ def _length(log: LogFormat) -> str:
     if log.early_end == "keep":
         return str(log.horizon)
     text = ""
-    for b in reversed(_blocks(log)):
+    for b in reversed(range(len(_blocks(log)))):
         ones = f"CAST(bit_count(marks{b} & ~(marks{b} + 1)) AS BIGINT)"
-        text = f"{ones}" if not text else f"{ones} + CASE WHEN {ones} = {MARKS} THEN {text} ELSE 0 END"
+        text = f"{ones} + CASE WHEN {ones} = {MARKS} THEN {text} ELSE 0 END" if text else ones
     return text
 
 
@@ -306,7 +306,7 @@ def _kept_rows(log: LogFormat) -> str:
     if not log.pooled:  # where somebody goes after the last step makes no difference
         following = f"CASE WHEN step = {log.horizon - 1} THEN coalesce(next_state, state) ELSE next_state END"
     source = "readings AS r"
-    condition = _readable(log)
+    condition = _readable(log, range(log.horizon))
     if log.enforce:
         source += " JOIN bounded AS k ON r.person = k.of_person AND r.episode = k.of_episode"
         if log.early_end == "absorb":
@@ -314,7 +314,11 @@ def _kept_rows(log: LogFormat) -> str:
             following = (
                 f"CASE WHEN step = steps - 1 AND steps < {log.horizon} THEN {log.num_states} ELSE {following} END"
             )
-    columns = f"person, episode, step, state, action, units, {following} AS next_state"
+    most = log.spec.reward_units
+    units = (
+        f"CASE WHEN paid <= 0.0 THEN 0 WHEN paid < 1.0 THEN CAST(floor(paid * {most} + 0.5) AS BIGINT) ELSE {most} END"
+    )
+    columns = f"person, episode, step, state, action, {units} AS units, {following} AS next_state"
     rows = f"SELECT {columns} FROM {source} WHERE {condition}"
     kept = f"SELECT * FROM ({rows}) AS kept_rows WHERE next_state IS NOT NULL"
     if not log.first_visits:

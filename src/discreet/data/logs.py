@@ -113,6 +113,7 @@ class DuckDB:
         self.connection = duckdb.connect()
         self.connection.execute("SET preserve_insertion_order = false")
         self.connection.execute("SET enable_progress_bar = false")
+        self.connection.execute("CREATE TEMP MACRO shiftleft(bits, places) AS bits << places")  # as Spark says it
         scratch = Path(tempfile.gettempdir()) / f"discreet-{uuid.uuid4().hex}"  # made and removed by DuckDB
         self.connection.execute(f"SET temp_directory = '{scratch}'")
         if threads is not None:
@@ -244,7 +245,11 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
             name = ".".join(engine.quoted(part) for part in table.split("."))
             connection.execute(f"CREATE TEMP VIEW log AS SELECT * FROM logged.{name}")
         elif suffix == ".parquet":
-            connection.read_parquet(paths, union_by_name=True).create_view("log")
+            # The least and largest value that a Parquet file states say nothing about NaN, and DuckDB trusts them
+            # unless told otherwise.
+            listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+            options = "union_by_name = true, can_have_nan = true"
+            connection.execute(f"CREATE TEMP VIEW log AS SELECT * FROM read_parquet([{listed}], {options})")
         elif suffix in (".csv", ".tsv"):
             several: Any = paths
             connection.read_csv(several, union_by_name=True).create_view("log")
