@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from discreet.envs import linear, tabular
+from discreet.envs import icu, linear, tabular
 from discreet.envs.rewards import RewardLaw
 from discreet.mdp import FiniteMDP, Floats
 
@@ -38,6 +38,7 @@ class EnvSpec:
     staged: bool = False
     law: Callable[[FiniteMDP], RewardLaw] = lambda mdp: BERNOULLI
     behaviour: Callable[[FiniteMDP], Floats] = tabular.uniform
+    extra: str | None = None  # the optional dependency without which it cannot be built
 
     @property
     def fixed_size(self) -> bool:
@@ -224,6 +225,18 @@ _SPECS = (
         random=True,
         staged=True,
         behaviour=lambda mdp: tabular.favouring(mdp, 0, 0.6),
+    ),
+    EnvSpec(
+        "icu-sepsis",
+        "treat sepsis in intensive care, +1 for survival; needs the package icu-sepsis",
+        lambda S, H, i: icu.icu_sepsis(H),
+        icu.NUM_STATES,
+        icu.HORIZON,
+        icu.NUM_ACTIONS,
+        resizable_horizon=True,
+        law=lambda mdp: RewardLaw("deterministic"),
+        behaviour=icu.clinician,
+        extra="icu",
     ),
     EnvSpec(
         "layered",
