@@ -16,7 +16,7 @@ help:
 	@echo "make results-adversarial  the table of docs/results-adversarial.md (up to 40 minutes, can be continued)"
 	@echo "make docs     rewrite docs/algorithms.md from the catalog"
 	@echo "make results-offline  measure what is learned from logs (resumable), tables in results/offline"
-	@echo "make test-spark       install Spark and compare its counts with DuckDB's"
+	@echo "make test-spark       install Spark, start a cluster on this machine, compare its counts with DuckDB's"
 	@echo "make clean    remove everything that make made (results of your own runs stay)"
 
 install: $(STAMP)
@@ -67,7 +67,7 @@ docs: install
 results-offline: install
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/results_offline.py
 
-# Spark is an extra: it brings its own Java where none is installed.
+# Spark is an extra: it brings its own Java where none is installed (the test hides the one that is).
 test-spark: install
 	@set -e; \
 	if command -v uv >/dev/null 2>&1; then \
@@ -76,7 +76,7 @@ test-spark: install
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	    --constraint constraints.txt --editable '.[dev,spark]'; \
 	fi
-	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/pytest -q tests/unit/test_spark.py
+	$(BIN)/pytest -q tests/unit/test_spark.py
 
 clean:
 	rm -rf .venv build dist demo benchmarks/results.json .mypy_cache .ruff_cache .pytest_cache .hypothesis
