@@ -21,6 +21,11 @@ NUM_STATES, NUM_ACTIONS = 716, 25
 #: Of the best policy's value, steps beyond these are worth 10⁻⁴.
 HORIZON = 100
 
+MISSING = (
+    "icu-sepsis needs the tables of the package of that name: install the extra discreet[icu], or only the "
+    "tables with pip install --no-deps icu-sepsis"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Tables:
@@ -32,14 +37,15 @@ class Tables:
     admissible: Mask  # (S, A)
 
 
+def installed() -> bool:
+    return find_spec("icu_sepsis") is not None
+
+
 @lru_cache(maxsize=1)
 def tables() -> Tables:
     found = find_spec("icu_sepsis")
     if found is None or found.origin is None:
-        raise ValueError(
-            "icu-sepsis needs the tables of the package of that name; install it: pip install --no-deps icu-sepsis "
-            "(or the extra discreet[icu], which brings everything that the package names)"
-        )
+        raise ValueError(MISSING)
     folder = Path(found.origin).parent / "envs" / "assets"
     try:
         with np.load(folder / "dynamics.npz", allow_pickle=False) as stored:

@@ -38,7 +38,6 @@ class EnvSpec:
     staged: bool = False
     law: Callable[[FiniteMDP], RewardLaw] = lambda mdp: BERNOULLI
     behaviour: Callable[[FiniteMDP], Floats] = tabular.uniform
-    extra: str | None = None  # the optional dependency without which it cannot be built
 
     @property
     def fixed_size(self) -> bool:
@@ -236,7 +235,6 @@ _SPECS = (
         resizable_horizon=True,
         law=lambda mdp: RewardLaw("deterministic"),
         behaviour=icu.clinician,
-        extra="icu",
     ),
     EnvSpec(
         "layered",
@@ -270,7 +268,10 @@ _SPECS = (
     ),
 )
 
-ENVIRONMENTS: Mapping[str, EnvSpec] = MappingProxyType({spec.name: spec for spec in _SPECS})
+#: Those that can be built here: icu-sepsis needs an extra.
+ENVIRONMENTS: Mapping[str, EnvSpec] = MappingProxyType(
+    {spec.name: spec for spec in _SPECS if spec.name != "icu-sepsis" or icu.installed()}
+)
 
 
 def spec(name: str) -> EnvSpec:
@@ -279,6 +280,8 @@ def spec(name: str) -> EnvSpec:
         return ENVIRONMENTS[name]
     if name.startswith(GYM_PREFIX):
         return _gym_spec(name)
+    if name == "icu-sepsis":
+        raise ValueError(icu.MISSING)
     near = difflib.get_close_matches(name, ENVIRONMENTS, n=1, cutoff=0.0)[0]
     raise ValueError(
         f"unknown environment {name!r}; did you mean {near!r}? Known are {', '.join(sorted(ENVIRONMENTS))} "
