@@ -26,6 +26,7 @@ from discreet.privacy.accounting import (
     ledger_total,
 )
 from discreet.privacy.families import Mechanism, entry_of
+from discreet.privacy.linear import regression_cost
 from discreet.statistics import Counts
 
 FORMAT = "discreet certificate 1"
@@ -148,10 +149,24 @@ def page(document: Mapping[str, Any]) -> str:
         f"<h2>The problem</h2>{rows(document['problem'])}"
         f"<h2>The learner</h2>{rows(document['algorithm'])}"
         f"<h2>What the policy is worth</h2>{rows(document['estimate'])}"
-        f"<h2>Ledger</h2><table><tr>{head}</tr>{body}</table>"
-        f"<p>Scales and sensitivities are in the integers that carry the noise. Written by discreet "
+        f"<h2>Ledger</h2><table><tr>{head}</tr>{body}</table>{_regression_table(document)}"
+        f"<p>Scales and sensitivities are in the integers that carry the noise, those of regressions in units of "
+        f"their noise. Written by discreet "
         f"{html.escape(str(document['version']))}.</p></html>\n"
     )
+
+
+def _regression_table(document: Mapping[str, Any]) -> str:
+    """Noise and clipping of every regression, where there are any."""
+    lines = document.get("regressions", ())
+    if not lines:
+        return ""
+    columns = tuple(lines[0])
+    head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(_text(line[name]))}</td>" for name in columns) + "</tr>" for line in lines
+    )
+    return f"<h2>Regressions</h2><table><tr>{head}</tr>{rows}</table>"
 
 
 def _text(value: Any) -> str:
@@ -260,13 +275,40 @@ def _digest_problems(folder: Path, document: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any]) -> float | None:
-    """In integer units, from the problem and the unit alone; None for statistics that state it themselves."""
+def _regression_sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any]) -> float:
+    """In units of its noise: that of the dearest regression, from the noise of each and where it clipped."""
     problem, unit, guarantee = document["problem"], document["unit"], document["guarantee"]
+    listed = [line for line in document["regressions"] if line["statistic"] == entry["statistic"]]
+    variances = entry["statistic"] == "regressions of variances"  # none after which everything is worth the same
+    last = int(problem["horizon"]) - variances
+    steps = {int(line["step"]) for line in listed}
+    whole = steps <= set(range(last)) if variances else steps == set(range(last))
+    if not whole or len(listed) > len(steps) or entry["uses"] != last:
+        raise ValueError(f"{entry['statistic']} are one for every step, {last} in all")
+    if not listed:
+        return float(entry["sensitivity"])
+    costs = [
+        regression_cost(
+            guarantee["neighbours"],
+            float(line["matrix_deviation"]),
+            [float(bound) for bound in line["clipped_at"]],
+            [float(sigma) for sigma in line["vector_deviations"]],
+            int(unit["episodes_per_user"]),
+        )
+        for line in listed
+    ]
+    return math.sqrt(2.0 * max(costs)) * float(entry["scale"])
+
+
+def _sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any]) -> float:
+    """In integer units (regressions: in units of their noise), from the problem and the unit alone."""
+    problem, unit, guarantee = document["problem"], document["unit"], document["guarantee"]
+    if entry["statistic"] in ("regressions of values", "regressions of variances"):
+        return _regression_sensitivity(entry, document)
     steps = {"pilot steps": 1, "reported steps": 1}.get(entry["statistic"], int(problem["horizon"]))
     units = {"visits": 1, "transitions": 1, "pilot steps": 1}.get(entry["statistic"], int(problem["reward_units"]))
     if entry["statistic"] not in ("visits", "transitions", "rewards", "steps", "pilot steps", "reported steps"):
-        return None
+        raise ValueError(f"nothing is known about {entry['statistic']!r}")
     piled = bool(problem["pooled"]) and not (entry["statistic"] == "steps" and bool(problem["first_visits"]))
     found = Counts.sensitivity(steps, guarantee["neighbours"], piled)
     return (found.l1 if entry["norm"] == "l1" else found.l2) * units * int(unit["episodes_per_user"])
@@ -282,9 +324,9 @@ def _derivation_problems(document: Mapping[str, Any]) -> list[str]:
     for line in document["ledger"]:
         if line["mechanism"] not in ("discrete-laplace", "discrete-gaussian"):
             raise ValueError(f"nothing is known about {line['mechanism']!r}")
-        due = _sensitivity(line, document)
         sensitivity = float(line["sensitivity"])
-        if due is not None and abs(sensitivity - due) > TOLERANCE * due:
+        due = _sensitivity(line, document) if float(line["scale"]) > 0.0 else sensitivity
+        if not abs(sensitivity - due) <= TOLERANCE * due:
             problems.append(f"one user can move {line['statistic']} by {due:g}, not by {sensitivity:g}")
             sensitivity = due
         law: Mechanism = "laplace" if line["mechanism"] == "discrete-laplace" else "gaussian"

@@ -25,6 +25,10 @@ from discreet.privacy.one_shot import OneShot
 from discreet.structure import Mask
 from discreet.worth import FAILURE, counted_values, histogram_lower_values, shares, worth
 
+UNPROVED = (
+    "no lower bound is proved for steps that were weighted, because the weights depend on where the same people went"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Task:
@@ -41,6 +45,7 @@ class Task:
     rewards: Floats | None = None  # (G, S, A), declared public
     start: Floats | None = None  # (S,), declared public
     features: Floats | None = None  # (S, A, d), norms at most 1
+    longest: float = 1.0  # what these features were divided by
     tilted: bool = False  # one step per user
     split: bool = False  # half of the users for the variances
 
@@ -55,6 +60,7 @@ class Outcome:
     estimate: dict[str, Any]
     settings: dict[str, Any]
     repairs: Repairs
+    regressions: tuple[dict[str, Any], ...] = ()  # noise and clipping of each, where there are any
 
 
 def one_hot(task: Task) -> Outcome:
@@ -142,19 +148,16 @@ def _regressed(task: Task, weighted: bool) -> Outcome:
     users = data.trajectories()
     private = LinearMoments(task.budget, task.neighbours, weighted, task.split, log.episodes_per_user)
     stream = private.open(users, log.spec, log.spec.num_states, task.noise)
-    plan = VAPVI(features, weighted, task.mode, confidence_scale=task.confidence_scale).plan(stream)
-    noises = {
-        f"noise_of_{name.replace(' ', '_')}": [matrix, *vectors]
-        for name, (matrix, vectors) in stream.noises().items()
+    agent = VAPVI(features, weighted, task.mode, confidence_scale=task.confidence_scale)
+    plan, lower = agent.plan_and_bound(stream, task.longest, FAILURE)
+    settings = {
+        "dimension": int(features.shape[2]),
+        "split": task.split,
+        "penalty_factor": agent.factor(log.horizon, data.num_users),
     }
-    settings = {"dimension": int(features.shape[2]), "split": task.split, **noises}
-    cautious = None if start is None else float(start @ plan.value[0])
-    estimate = {
-        "value_estimate": None,
-        "value_cautious": cautious,
-        "value_lower": 0.0,
-        "width": None,
-        "failure_probability_of_the_lower_value": FAILURE,
-        "values_are": "totals of rewards scaled to [0, 1]; regressions give no lower bound but 0",
-    }
-    return Outcome(plan, plan.quality > 0.0, stream.parts(), estimate, settings, users.repairs)
+    estimate = worth(None, lower, plan.value, start)
+    if weighted:
+        estimate["values_are"] += f"; {UNPROVED}"
+    return Outcome(
+        plan, plan.quality > 0.0, stream.parts(), estimate, settings, users.repairs, tuple(stream.released())
+    )

@@ -21,13 +21,21 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PrivateRegression:
-    """Σψψᵀ and Σψy for every target, noisy; widths bound the noise with probability 1 − beta each."""
+    """Σψψᵀ and Σψy for every target, noisy; widths bound the noise with probability 1 − beta each.
+
+    What was summed is not quite ψ and y: ψ was moved by at most `feature_rounding`, y by `target_rounding`.
+    """
 
     matrix: Floats  # (d, d), symmetric
     vectors: tuple[Floats, ...]
     matrix_width: float  # in operator norm
     vector_widths: tuple[float, ...]
     num_users: int
+    matrix_deviation: float = 0.0  # of the noise off the diagonal
+    vector_deviations: tuple[float, ...] = ()
+    most_rows: int = 0  # that the sums can have: a public number
+    feature_rounding: float = 0.0
+    target_rounding: float = 0.0
 
 
 class Regressions(Protocol):

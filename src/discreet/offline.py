@@ -167,7 +167,8 @@ def fit(
     start = None if initial is None else distributions("initial", initial)
     if start is not None and start.shape != (log.num_states,):
         raise ValueError(f"initial has shape {start.shape}; expected ({log.num_states},)")
-    phi, notices = _feature_table(features, log)
+    phi, longest = _feature_table(features, log)
+    notices = () if longest == 1.0 else (f"features were divided by their largest norm, {longest:.6g}",)
     name = choose(algorithm, log, budget, neighbours, 0, mode, phi is not None).algorithm
     _check_options(name, bonus, confidence_scale, split, declared)
     spent = Budget.pure(math.inf) if budget is None else budget
@@ -186,6 +187,7 @@ def fit(
         declared,
         start,
         phi,
+        longest,
         choice.tilted,
         split,
     )
@@ -220,17 +222,16 @@ def _declared_rewards(rewards: Floats | None, log: LogFormat) -> Floats | None:
 
 def _feature_table(
     features: Floats | Callable[[int, int], Floats] | None, log: LogFormat
-) -> tuple[Floats | None, tuple[str, ...]]:
-    """Features as a table with norms of at most 1, and a notice where they had to be rescaled."""
+) -> tuple[Floats | None, float]:
+    """Features as a table with norms of at most 1, and what they had to be divided by."""
     if features is None:
-        return None, ()
+        return None, 1.0
     S, A = log.num_states, log.num_actions
     if callable(features):
         features = np.array([[features(s, a) for a in range(A)] for s in range(S)], dtype=np.float64)
     if features.shape[:2] != (S, A):
         raise ValueError(f"features have shape {features.shape}; expected ({S}, {A}, d)")
-    table, longest = normalised_features(features)
-    return table, () if longest == 1.0 else (f"features were divided by their largest norm, {longest:.6g}",)
+    return normalised_features(features)
 
 
 # The certificate ----------------------------------------------------------------------------------------------------
@@ -300,6 +301,8 @@ def _fitted(learned: Outcome, choice: Choice, task: Task, told: tuple[str, ...])
         "meaning": certificate.MEANING,
         "ledger": certificate.ledger_json(parts),
     }
+    if learned.regressions and private:
+        document["regressions"] = list(learned.regressions)
     notices = (*learned.repairs.sentences(),)
     if notices:
         notices = (*notices, "these numbers are not private: keep them with the log")

@@ -83,16 +83,19 @@ def shares(counts: Floats) -> Floats | None:
     return positive / positive.sum() if positive.sum() > 0 else None
 
 
-def worth(plain: Floats, lower: Floats, cautious: Floats, start: Floats | None) -> dict[str, Any]:
-    """Values from the first step, in scaled reward; without a start distribution only what holds for every start."""
+def worth(plain: Floats | None, lower: Floats, cautious: Floats, start: Floats | None) -> dict[str, Any]:
+    """Values from the first step, in scaled reward; without a start distribution only what holds for every start.
+
+    Regressions have no plain estimate: each is of cautious values. The width is then that of the cautious value.
+    """
     found: dict[str, Any] = {"value_estimate": None, "value_cautious": None, "value_lower": float(lower[0].min())}
     if start is not None:
         found = {
-            "value_estimate": float(start @ plain[0]),
+            "value_estimate": None if plain is None else float(start @ plain[0]),
             "value_cautious": float(start @ cautious[0]),
             "value_lower": float(start @ lower[0]),
         }
-    estimate = found["value_estimate"]
+    estimate = found["value_cautious"] if plain is None else found["value_estimate"]
     return {
         **found,
         "width": None if estimate is None else estimate - found["value_lower"],

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
 import pytest
 from scipy import stats
+from typer.testing import CliRunner
 
 from discreet import certificate, offline
-from discreet.agents.vapvi import VAPVI
+from discreet.agents.vapvi import VAPVI, error_factor
+from discreet.cli import app
 from discreet.data.counting import LoggedData
 from discreet.data.logs import LogFormat, table_of
 from discreet.envs.linear import two_state_behaviour, two_state_linear
 from discreet.envs.rewards import RewardLaw
-from discreet.episodes import MDPSimulator
+from discreet.episodes import Episodes, MDPSimulator
 from discreet.moments import PrivateRegression, Target, normalised_features
 from discreet.privacy.accounting import Budget, ledger_total
-from discreet.privacy.linear import FEATURE_BITS, LinearMoments
+from discreet.privacy.linear import FEATURE_BITS, LinearMoments, regression_cost
 from discreet.privacy.noise import NoiseSource
 
 H = 5
@@ -189,7 +192,8 @@ def test_plans_against_plain_solves(weighted):
         L = np.eye(d) + sum(np.outer(phi[s, a], phi[s, a]) / sigma[s, a] ** 2 for s, a, _, _ in rows)
         w = np.linalg.solve(L, sum(phi[s, a] * (r + V[y]) / sigma[s, a] ** 2 for s, a, r, y in rows))
         width = np.sqrt(np.einsum("sai,ij,saj->sa", phi, np.linalg.inv(L), phi))
-        Q = np.clip(phi @ w - 0.05 * math.sqrt(d) * width, 0, top)
+        printed = math.sqrt(d) if weighted else d * 3 * math.sqrt(math.log(2 * d * 3 * 9 / 0.1))
+        Q = np.clip(phi @ w - 0.05 * printed * width, 0, top)
         assert plan.quality[h] == pytest.approx(Q)
         V = Q.max(axis=1)
 
@@ -207,6 +211,145 @@ def test_fit_from_features_learns_and_verifies(algorithm, tmp_path):
     found.save(tmp_path)
     assert certificate.verify(tmp_path, allow_simulation=True).problems == ()
     assert found.certificate["algorithm"]["name"] == algorithm
+
+
+# What a certificate of regressions says -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"neighbours": "zero-out"}, {"split": True}, {"m": 3}, {"mode": "paper"}])
+def test_the_cost_of_regressions_is_derived_from_their_noise(options, tmp_path):
+    options = dict(options)
+    log = LogFormat(2, 100, H, early_end="keep", episodes_per_user=options.pop("m", 1))
+    budget = Budget.approximate(1.0, 1e-6)
+    found = offline.fit(users(50)[0], log, budget, algorithm="dp-vapvi", features=LINEAR.features, **options)
+    found.save(tmp_path)
+    assert certificate.verify(tmp_path).problems == ()
+    assert len(found.certificate["regressions"]) == 2 * H - 1
+    spent = {}
+    for line in found.certificate["regressions"]:
+        cost = regression_cost(
+            options.get("neighbours", "replace"),
+            line["matrix_deviation"],
+            line["clipped_at"],
+            line["vector_deviations"],
+            log.episodes_per_user,
+        )
+        spent[line["statistic"]] = spent.get(line["statistic"], 0.0) + cost
+    total = max(spent.values()) if options.get("split") else sum(spent.values())
+    assert total == pytest.approx(found.certificate["guarantee"]["rho"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d["ledger"][0].update(sensitivity=0.5 * d["ledger"][0]["sensitivity"]), "one user can move"),
+        (lambda d: d["regressions"][0].update(matrix_deviation=1.0), "one user can move"),
+        (lambda d: d["regressions"][3].update(clipped_at=[9.0]), "one user can move"),
+        (lambda d: d["regressions"][3]["vector_deviations"].__setitem__(0, 1.0), "one user can move"),
+        (lambda d: d["guarantee"].update(neighbours="zero-out"), "one user can move"),
+        (lambda d: d["unit"].update(episodes_per_user=2), "one user can move"),
+        (lambda d: d["ledger"][0].update(uses=1), "one for every step"),
+        (lambda d: d["regressions"].append(d["regressions"][0]), "one for every step"),
+        (lambda d: d["regressions"].pop(0), "one for every step"),
+        (lambda d: d.pop("regressions"), "cannot be read"),
+        (lambda d: d["ledger"][0].update(statistic="regressions of mood"), "nothing is known"),
+    ],
+)
+def test_altered_regressions_are_found(change, words, tmp_path):
+    offline.fit(users(50)[0], LOG, Budget.zcdp(1.0), features=LINEAR.features).save(tmp_path)
+    path = tmp_path / certificate.JSON
+    document = json.loads(path.read_text())
+    assert certificate.verify(tmp_path).valid
+    change(document)
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    (tmp_path / certificate.HTML).write_text(certificate.page(document))
+    digests = {name: certificate.digest(tmp_path / name) for name in certificate.FILES}
+    (tmp_path / certificate.DIGESTS).write_text(json.dumps(digests))
+    assert any(words in problem for problem in certificate.verify(tmp_path).problems)
+    assert CliRunner().invoke(app, ["verify", str(tmp_path)]).exit_code == 1
+
+
+# What a policy is worth ---------------------------------------------------------------------------------------------
+
+
+def lottery(n: int, rng):
+    """Two states and actions, H = 2: action 1 leads to state 1 more often, which pays; linear in one-hot features."""
+    state = np.zeros((n, 3), dtype=np.int64)
+    action = rng.integers(2, size=(n, 2))
+    for h in range(2):
+        state[:, h + 1] = rng.random(n) < np.array([[0.2, 0.9], [0.5, 0.6]])[state[:, h], action[:, h]]
+    paid = rng.random((n, 2)) < np.array([[0.1, 0.2], [0.7, 0.9]])[state[:, :2], action]
+    return Episodes(state, action, paid.astype(float))
+
+
+ONE_HOT = np.eye(4).reshape(2, 2, 4)
+BEST = 0.2 + 0.9 * 0.9 + 0.1 * 0.2  # from state 0: action 1 twice
+
+
+def moments(n: int, seed: int, budget: Budget, **options):
+    log = LogFormat(2, 2, 2, early_end="keep")
+    data = LoggedData(table_of(lottery(n, np.random.default_rng(seed))), log).trajectories()
+    return LinearMoments(budget, **options).open(data, log.spec, 2, NoiseSource.seeded(seed))
+
+
+@pytest.mark.parametrize("mode", ["practical", "paper"])
+def test_lower_values_of_regressions_hold_and_come_close(mode):
+    agent = VAPVI(ONE_HOT, mode=mode, confidence_scale=0.0)
+    for n, budget, least in ((400, FREE, 0.0), (200_000, FREE, 0.8), (200_000, Budget.zcdp(5.0), 0.5)):
+        for seed in range(3):
+            plan, lower = agent.plan_and_bound(moments(n, seed, budget))
+            assert (lower[0] <= BEST + 0.6).all()
+            assert least * BEST <= lower[0, 0] <= BEST
+            assert (lower <= plan.value[:2] + 1e-9).all() or budget is not FREE
+    noisy = agent.plan_and_bound(moments(400, 0, Budget.zcdp(0.01)))[1]
+    assert not noisy.any()
+
+
+def test_the_error_factor_covers_every_error():
+    """Against exact means: the largest error over seeds, in units of its width, stays below the factor."""
+    V = np.array([0.3, 1.1])
+    truth = np.array([0.1, 0.2, 0.7, 0.9]) + (1 - (p := np.array([0.2, 0.9, 0.5, 0.6]))) * V[0] + p * V[1]
+    goal = Target(np.broadcast_to(V, (2, 2, 2)), np.ones((2, 2)), 2.1)
+    largest = []
+    for seed in range(30):
+        found = moments(2000, seed, Budget.zcdp(0.5)).regress(1, "values", ONE_HOT, [goal])
+        positive = found.matrix + (1.0 + found.matrix_width) * np.eye(4)
+        error = np.linalg.solve(positive, found.vectors[0]) - truth
+        width = np.sqrt(np.diag(np.linalg.inv(positive)))
+        factor = error_factor(found, positive, 1.0, math.sqrt(4) * 2.1, V, 0.05 / 8)
+        largest.append(np.abs(error / width).max() / factor)
+    assert 0.05 < max(largest) < 1.0
+    exact = moments(2000, 0, FREE).regress(1, "values", ONE_HOT, [goal])
+    d, n = 4, 2000
+    volume = d * math.log(1 + n / d)
+    drawn, followed = (math.sqrt(volume + 2 * math.log(k * 160)) for k in (1, 4))
+    by_hand = 4.2 + 0.5 * (drawn + 0.8 * followed) * math.sqrt(1.0)
+    rounded = math.sqrt(n) * (2 * 2.0**-12 * 4.2 + 2.0**-15 + 2.0**-20)
+    assert error_factor(exact, exact.matrix + np.eye(4), 1.0, 4.2, V, 0.05 / 8) == pytest.approx(
+        4.2 / math.sqrt(1 + np.diag(exact.matrix).min()) + by_hand - 4.2 + rounded, rel=1e-6
+    )
+
+
+def test_weighted_steps_have_no_lower_value():
+    """Two sticky states, of which one pays: values differ so much that weights differ from 1, except at the end."""
+    n, steps, rng = 20_000, 12, np.random.default_rng(0)
+    states = np.cumsum(rng.random((n, steps + 1)) < 0.06, axis=1) % 2
+    sticky = Episodes(states, rng.integers(2, size=(n, steps)), states[:, :-1].astype(float))
+    log = LogFormat(2, 2, steps, early_end="keep")
+    lower = {}
+    for weighted in (False, True):
+        data = LoggedData(table_of(sticky), log).trajectories()
+        stream = LinearMoments(FREE, variances=weighted).open(data, log.spec, 2, NoiseSource.seeded(0))
+        lower[weighted] = VAPVI(ONE_HOT, weighted).plan_and_bound(stream)[1]
+    assert np.array_equal(lower[True][-1], lower[False][-1])
+    assert lower[True][-1, 1] > 0.5
+    assert (lower[False][:-1, 1] > lower[False][-1, 1]).any()
+    assert not lower[True][0].any()
+    for algorithm in ("pevi", "vapvi"):
+        found = offline.fit(sticky, log, algorithm=algorithm, features=ONE_HOT, initial=np.array([0.5, 0.5]))
+        estimate = found.certificate["estimate"]
+        assert ("were weighted" in estimate["values_are"]) == (algorithm == "vapvi")
+        assert estimate["width"] == pytest.approx(estimate["value_cautious"] - estimate["value_lower"])
 
 
 def test_features_may_be_a_function_and_mistakes_are_refused():
@@ -228,3 +371,13 @@ def test_features_may_be_a_function_and_mistakes_are_refused():
         normalised_features(np.full((1, 1, 1), np.nan))
     short = 0.5 * phi
     assert normalised_features(short)[0] is short
+
+
+def test_a_log_in_which_nothing_is_paid_has_no_variances_and_verifies(tmp_path):
+    nothing = Episodes(np.zeros((20, 3), int), np.zeros((20, 2), int), np.zeros((20, 2)))
+    log = LogFormat(1, 1, 2, early_end="keep")
+    found = offline.fit(nothing, log, Budget.zcdp(1.0), algorithm="dp-vapvi", features=np.ones((1, 1, 1)))
+    statistics = [line["statistic"] for line in found.certificate["regressions"]]
+    assert statistics == ["regressions of values"] * 2
+    found.save(tmp_path)
+    assert certificate.verify(tmp_path).problems == ()

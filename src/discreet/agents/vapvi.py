@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, eigh
 
 from discreet.mdp import Floats
 from discreet.moments import PrivateRegression, Regressions, Target
 from discreet.planning import Plan, tie_order
+from discreet.privacy.tails import symmetric_matrix_width, vector_width
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,10 @@ class VAPVI:
     weighted   σ² = max{1, clip(⟨φ,β⟩, 0, (H−h)²) − clip(⟨φ,θ⟩, 0, H−h)²}, β and θ the regressions of V² and V on φ
     otherwise  σ = 1: PEVI
 
-    paper      c = 0, Γ = C·√d·√(φᵀΛ⁻¹φ), Λ shifted by the width of the noise, which keeps it positive definite
+    paper      c = 0, Γ = C·√d·√(φᵀΛ⁻¹φ), and for PEVI C·d·H·√ln(2dHK/β)·√(φᵀΛ⁻¹φ), both with C = 1; Λ shifted by
+               the width of the noise, which keeps it positive definite
     practical  c = the middle of what r + V_{h+1} can be, so that noise and shrinkage are about the unknown part only;
-               Γ likewise with C = .1; eigenvalues of Λ are floored at λ + a quarter of the width of the noise
+               Γ = C·√d·√(φᵀΛ⁻¹φ), C = .1; eigenvalues of Λ are floored at λ + a quarter of the width of the noise
 
     Both are post-processing of the same kind of release. Source: [QW22] Alg. 2, [YDWW22], [JYW21].
     Differs: 1. the D/K term is left out, its constant needs the unknown spectrum of the population; 2. Cholesky
@@ -35,6 +37,7 @@ class VAPVI:
     ridge: float = 1.0
     confidence_scale: float | None = None
     tie_seed: int = 0
+    beta: float = 0.1  # of the printed penalty of PEVI
 
     def __post_init__(self) -> None:
         if self.mode not in ("practical", "paper"):
@@ -42,11 +45,28 @@ class VAPVI:
 
     def plan(self, data: Regressions) -> Plan:
         """One pass backwards; every step asks for its regressions."""
+        return self.plan_and_bound(data)[0]
+
+    def factor(self, horizon: int, num_users: int) -> float:
+        """Γ / √(φᵀΛ⁻¹φ)."""
+        d, C = int(self.features.shape[2]), self.confidence_scale
+        C = C if C is not None else (1.0 if self.mode == "paper" else 0.1)
+        if self.mode == "practical" or self.weighted:
+            return C * math.sqrt(d)
+        return C * d * horizon * math.sqrt(math.log(2.0 * d * horizon * max(num_users, 1) / self.beta))
+
+    def plan_and_bound(self, data: Regressions, longest: float = 1.0, beta: float = 0.05) -> tuple[Plan, Floats]:
+        """The plan, and (H, S) what its policy earns at least, with probability 1 − beta if the MDP is linear.
+
+        T the Bellman operator, q the estimate of T·V_{h+1}, V the plan's values: where |q − T·V_{h+1}| ≤ G,
+        V^π_h ≥ L_h = max{0, q − G − D_{h+1}} with D_h = max_s (V_h − L_h), D_H = 0 (privacy/linear.md). Only for
+        steps that are not weighted; 0 elsewhere. `longest`: the number that the features were divided by.
+        """
         S, A, d = self.features.shape
         H, Y = data.horizon, data.num_successors
-        C = self.confidence_scale
-        C = C if C is not None else (1.0 if self.mode == "paper" else 0.1)
+        factor = self.factor(H, data.num_users)
         quality, value = np.zeros((H, S, A)), np.zeros((H + 1, S))
+        lower, deficit = np.zeros((H, S)), 0.0
         phi = self.features.reshape(S * A, d)
         actions = np.zeros((H, S), dtype=np.int64)
         for h in reversed(range(H)):
@@ -61,18 +81,24 @@ class VAPVI:
                 sigma = self._deviations(data, h, V, top - 1.0)
             target = Target((V - centre) / sigma[..., None], 1.0 / sigma, bound)
             found = data.regress(h, "values", self.features / sigma[..., None], [target])
-            factor = cho_factor(self._positive(found))
-            mean = phi @ cho_solve(factor, found.vectors[0])
-            width = np.sqrt(np.maximum((phi * cho_solve(factor, phi.T).T).sum(axis=1), 0.0))
-            q = mean + centre - C * math.sqrt(d) * width
-            quality[h] = np.clip(q, 0.0, top).reshape(S, A)
+            positive = self._positive(found)
+            solver = cho_factor(positive)
+            mean = (phi @ cho_solve(solver, found.vectors[0]) + centre).reshape(S, A)
+            width = np.sqrt(np.maximum((phi * cho_solve(solver, phi.T).T).sum(axis=1), 0.0)).reshape(S, A)
+            quality[h] = np.clip(mean - factor * width, 0.0, top)
             order = tie_order((H, S, A), self.tie_seed)[h]
             best = np.take_along_axis(quality[h], order, axis=1).argmax(axis=1)
             actions[h] = order[np.arange(S), best]
             value[h] = quality[h].max(axis=1)
+            if (sigma == 1.0).all():
+                norm = longest * math.sqrt(d) * (1.0 + float(np.abs(V - centre).max()))
+                doubt = error_factor(found, positive, self.ridge, norm, V, beta / (4.0 * H))
+                chosen = np.arange(S), actions[h]
+                lower[h] = np.maximum(mean[chosen] - doubt * width[chosen] - deficit, 0.0)
+            deficit = float((value[h] - lower[h]).max())
         policy = np.zeros((H, S, A))
         np.put_along_axis(policy, actions[..., None], 1.0, axis=2)
-        return Plan(policy, value, quality, data.num_users, actions=actions)
+        return Plan(policy, value, quality, data.num_users, actions=actions), lower
 
     def _deviations(self, data: Regressions, h: int, V: Floats, top: float) -> Floats:
         """σ(s,a) ≥ 1 from the regressions of V² and V, both of one value in [0, top] (or centred)."""
@@ -88,9 +114,9 @@ class VAPVI:
         first = Target(np.broadcast_to(V - centre, shape), nothing, bound)
         second = Target(np.broadcast_to((V - centre) ** 2 - square_centre, shape), nothing, square_bound)
         found = data.regress(h, "variances", self.features, [second, first])
-        factor = cho_factor(self._positive(found))
+        solver = cho_factor(self._positive(found))
         phi = self.features.reshape(S * A, d)
-        square, mean = (phi @ cho_solve(factor, vector) for vector in found.vectors)
+        square, mean = (phi @ cho_solve(solver, vector) for vector in found.vectors)
         square = np.clip(square + square_centre, 0.0, square_bound + square_centre)
         mean = np.clip(mean, -bound if self.mode == "practical" else 0.0, bound)
         return np.sqrt(np.maximum(1.0, square - mean**2)).reshape(S, A)
@@ -105,3 +131,26 @@ class VAPVI:
         floor = self.ridge + 0.25 * found.matrix_width
         result: Floats = (vectors * np.maximum(values, floor)) @ vectors.T
         return result
+
+
+def error_factor(
+    found: PrivateRegression, positive: Floats, ridge: float, norm: float, values: Floats, beta: float
+) -> float:
+    """G with |⟨φ, Λ⁻¹v⟩ − ⟨φ, w⟩| ≤ G·√(φᵀΛ⁻¹φ) for all φ and for all values of this range: linear.md.
+
+    ⟨φ, w⟩ is the mean of what was regressed, ‖w‖ ≤ `norm`, Λ = `positive`; four events, each fails with `beta`.
+    """
+    d, n, Y = found.matrix.shape[0], max(found.most_rows, found.num_users), values.size
+    s, sigma = found.matrix_deviation, max(found.vector_deviations, default=0.0)
+    matrix_width = symmetric_matrix_width(s, d, beta) if s > 0 else 0.0
+    noise_width = vector_width(sigma, d, beta) if sigma > 0 else 0.0
+    eye = np.eye(d)
+    moved = float(np.linalg.norm(positive - found.matrix, 2)) + matrix_width
+    least, *_ = np.linalg.eigvalsh(positive)
+    ratio = float(eigh(found.matrix + (matrix_width + ridge) * eye, positive, eigvals_only=True)[-1])
+    volume = d * math.log1p(n / (d * ridge))
+    drawn = math.sqrt(volume + 2.0 * math.log(1.0 / beta))
+    followed = math.sqrt(volume + 2.0 * (Y * math.log(2.0) + math.log(1.0 / beta)))
+    rounded = math.sqrt(n) * (found.feature_rounding * norm + found.target_rounding)
+    sampled = 0.5 * (drawn + float(np.ptp(values)) * followed) + rounded
+    return (moved * norm + noise_width) / math.sqrt(float(least)) + math.sqrt(max(ratio, 0.0)) * sampled

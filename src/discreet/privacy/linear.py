@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from discreet.data.counting import Trajectories
 from discreet.mdp import Floats
 from discreet.moments import PrivateRegression, Target
 from discreet.privacy.accounting import (
@@ -29,10 +28,32 @@ from discreet.privacy.streams import assumptions
 from discreet.privacy.tails import symmetric_matrix_width, vector_width
 from discreet.statistics import CountSpec
 
+if TYPE_CHECKING:
+    from discreet.data.counting import Trajectories
+
 #: Features are multiples of 2^−12, so that sums of products of two are exact in 53 bits for up to 2²⁹ users.
 FEATURE_BITS = 12
 TARGET_BITS = 16
 EXACT_BITS = 52
+
+
+def regression_cost(
+    neighbours: Neighbours,
+    matrix_deviation: float,
+    bounds: Sequence[float],
+    vector_deviations: Sequence[float],
+    episodes_per_user: int = 1,
+) -> float:
+    """ρ of one regression, from the noise that was added and where its targets were clipped: linear.md.
+
+    μ = 1/(2s²), W = Σ B²/σ²: m²·(μ + W + W²/(4μ)) for replace, m²·(μ + W)/2 for zero-out.
+    """
+    if matrix_deviation <= 0.0 or min(vector_deviations) <= 0.0:
+        return math.inf
+    mu = 0.5 / matrix_deviation**2
+    W = math.fsum((bound / sigma) ** 2 for bound, sigma in zip(bounds, vector_deviations, strict=True))
+    one = mu + W + W * W / (4.0 * mu) if neighbours == "replace" else 0.5 * (mu + W)
+    return episodes_per_user**2 * one
 
 
 @dataclass(frozen=True)
@@ -102,7 +123,7 @@ class MomentStream:
         order = np.argsort(users.step.astype(np.int32), kind="stable")
         ends = np.searchsorted(users.step[order], np.arange(spec.horizon + 1))
         self._rows = [order[ends[h] : ends[h + 1]] for h in range(spec.horizon)]
-        self._noises: dict[str, tuple[float, tuple[float, ...]]] = {}
+        self._released: list[dict[str, Any]] = []
 
     def regress(self, step: int, part: str, features: Floats, targets: Sequence[Target]) -> PrivateRegression:
         """Noisy Σψψᵀ and Σψy over the rows of a step."""
@@ -129,13 +150,22 @@ class MomentStream:
         seen = np.flatnonzero(visits)  # rows of one cell have one ψ: sums over cells are the sums over rows
         X = grid.reshape(-1, d)[seen]
         deviation, vector_deviations = private.deviations(self._shares[part], [t.bound for t in targets])
-        self._noises[f"{part} of step {step}"] = deviation, vector_deviations
+        self._released.append(
+            {
+                "statistic": f"regressions of {part}",
+                "step": step,
+                "matrix_deviation": deviation,
+                "vector_deviations": list(vector_deviations),
+                "clipped_at": [float(t.bound) for t in targets],
+            }
+        )
         unit = 2.0 ** (2 * FEATURE_BITS)
         raw = np.rint((X * visits[seen, None]).T @ X).astype(np.int64)
         matrix = self._symmetric(raw, deviation * unit) / unit
-        vectors = []
+        vectors, rounding = [], 0.0
         for target, sigma in zip(targets, vector_deviations, strict=True):
             bits = _target_bits(self.num_users * private.episodes_per_user, target.bound)
+            rounding = max(rounding, 2.0 ** -(bits + 1) + spec.grid)
             limit = math.ceil(target.bound * 2**bits)
             successor = target.successor.reshape(grid.shape[0] * A, -1)[cells, after]
             goal = target.reward_weight.reshape(-1)[cells] * (paid * spec.grid) + successor
@@ -153,6 +183,11 @@ class MomentStream:
             symmetric_matrix_width(deviation, d, beta) if deviation > 0 else 0.0,
             tuple(vector_width(sigma, d, beta) if sigma > 0 else 0.0 for sigma in vector_deviations),
             self.num_users,
+            deviation,
+            vector_deviations,
+            self.num_users * private.episodes_per_user,
+            math.sqrt(d) * 2.0**-FEATURE_BITS,
+            rounding,
         )
 
     def _symmetric(self, raw: np.ndarray[tuple[int, ...], np.dtype[np.int64]], deviation: float) -> Floats:
@@ -198,9 +233,9 @@ class MomentStream:
         found = list(self.parts().values())
         return compose_parallel(found) if len(found) > 1 else found[0]
 
-    def noises(self) -> dict[str, tuple[float, tuple[float, ...]]]:
-        """Deviations of the noise that was added, by regression."""
-        return dict(self._noises)
+    def released(self) -> list[dict[str, Any]]:
+        """What was added to every regression and where its targets were clipped: what its cost follows from."""
+        return [dict(record) for record in self._released]
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a stream holds raw rows and cannot be pickled or copied")
