@@ -56,18 +56,18 @@ def nodes_of_prefix(layout: Layout, prefix: int) -> set[tuple[int, int]]:
 
 
 class TaggedNoise:
-    """A mock source: the n-th block of each scale is 2ⁿ everywhere, so that sums tell which blocks they hold."""
+    """A mock source: the n-th row of each scale is 2ⁿ everywhere, so that sums tell which blocks they hold."""
 
     simulation = True
 
     def __init__(self) -> None:
         self.draws: dict[float, int] = {}
 
-    def laplace(self, scale: float, shape: int) -> np.ndarray:
+    def laplace(self, scale: float, shape: tuple[int, int]) -> np.ndarray:
         n = self.draws.get(scale, 0)
-        self.draws[scale] = n + 1
-        assert n < 61, "too many draws for 64-bit tags"
-        return np.full(shape, 1 << n, dtype=np.int64)
+        self.draws[scale] = n + shape[0]
+        tags = [1 << tag if tag < 61 else 0 for tag in range(n, n + shape[0])]  # no tag left: no block's
+        return np.tile(np.array(tags, dtype=np.int64)[:, None], shape[1])
 
     gaussian = laplace
 

@@ -139,10 +139,9 @@ class QiaoWang:
         H, S, A = release.shape
         iota = math.log(30 * H * S * A * self.num_episodes * H / self.beta)
         model = release.model(shift=True, structure=self.structure)
-        E = 4.0 * np.maximum(release.width, np.asarray(release.widths.rewards))
-        fixed, per_std = np.empty_like(model.visits), np.empty_like(model.visits)
-        bernstein = self.kind == "bernstein"
-        qiao_wang(model.transitions, model.visits, E, iota, H, bernstein, self.confidence_scale, fixed, per_std)
+        fixed, per_std = np.empty(model.visits.shape), np.empty(model.visits.shape)
+        e, bernstein = release.largest_width, self.kind == "bernstein"
+        qiao_wang(model.transitions, model.visits, e, iota, H, bernstein, self.confidence_scale, fixed, per_std)
         return model, Bonus(fixed, per_std)
 
 
@@ -204,7 +203,7 @@ class Vietri:
 
     def __call__(self, release: PrivateCounts) -> tuple[Model, Bonus]:
         H, S, _ = release.shape
-        E = np.maximum(release.width, np.asarray(release.widths.rewards))
+        E = release.largest_width
         model = divided_model(release, 0.0, self.structure)
         n = model.visits
         estimation = (H + 1) * np.sqrt(2 * math.log(self.num_episodes * H / self.beta) / np.maximum(n - E, 1.0))

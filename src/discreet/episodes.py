@@ -80,6 +80,7 @@ class MDPSimulator:
         sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
         dynamics, rewards = sequence.spawn(2)
         self.mdp, self.law = mdp, law
+        self.shape = mdp.horizon, mdp.num_states, mdp.num_actions
         possible = law.range(law.check_means(mdp.rewards))
         inside = reward_range is None or (
             possible is not None and reward_range[0] <= possible[0] and possible[1] <= reward_range[1]
@@ -105,13 +106,12 @@ class MDPSimulator:
 
     def uniforms(self, num_episodes: int) -> Floats:
         """(n, 1 + 2H) numbers: the start, then action and successor of every step."""
-        return self.dynamics.random((num_episodes, 1 + 2 * self.horizon))
+        return self.dynamics.random((num_episodes, 1 + 2 * self.shape[0]))
 
     def rollout(self, policy: Floats, num_episodes: int) -> Episodes:
-        H = self.horizon
-        if policy.shape != (H, self.num_states, self.num_actions):
-            expected = (H, self.num_states, self.num_actions)
-            raise ValueError(f"the policy has shape {policy.shape}; expected (H, S, A) = {expected}")
+        if policy.shape != self.shape:
+            raise ValueError(f"the policy has shape {policy.shape}; expected (H, S, A) = {self.shape}")
+        H = self.shape[0]
         states = np.empty((num_episodes, H + 1), dtype=np.int64)
         actions = np.empty((num_episodes, H), dtype=np.int64)
         means = np.empty((num_episodes, H))

@@ -16,9 +16,11 @@ ROW_TOLERANCE = 1e-8
 
 
 def frozen(array: Any, dtype: Any = np.float64) -> NDArray[Any]:
-    """A read-only, contiguous copy of `array` (the array itself when it already is one)."""
-    if isinstance(array, np.ndarray) and array.dtype == dtype and array.base is None:
-        if array.flags.c_contiguous and not array.flags.writeable:
+    """A read-only, contiguous copy of `array` (the array itself when nobody can write to it any more)."""
+    if isinstance(array, np.ndarray) and array.dtype == dtype:
+        base, flags = array.base, array.flags
+        settled = base is None or (isinstance(base, np.ndarray) and not base.flags.writeable)
+        if settled and flags.c_contiguous and not flags.writeable:
             return array
     result = np.array(array, dtype=dtype, order="C")
     result.setflags(write=False)

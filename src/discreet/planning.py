@@ -72,6 +72,10 @@ def uniform_policy(shape: tuple[int, int, int]) -> Floats:
     return np.full(shape, 1.0 / shape[2])
 
 
+#: A policy to follow that is none.
+BE_GREEDY: Floats = np.empty((0, 0, 0))
+
+
 def _backward(
     model: Model,
     horizon: int,
@@ -94,7 +98,7 @@ def _backward(
         fixed,
         per_std,
         *reward_range,
-        np.empty((0, 0, 0)) if policy is None else policy,
+        BE_GREEDY if policy is None else policy,
         np.full(shape, np.inf) if ceiling is None else ceiling,
         tie_order(shape, tie_seed),
         quality,
@@ -121,7 +125,8 @@ def greedy_plan(
     Cost: O(H·S²·A).
     """
     quality, value, actions = _backward(model, horizon, bonus, reward_range, None, ceiling, tie_seed)
-    policy = (actions[..., None] == np.arange(quality.shape[2])).astype(np.float64)
+    policy = np.empty(quality.shape)
+    kernel.one_hot(actions, policy)
     for array in (policy, value, quality, actions):
         array.setflags(write=False)
     return Plan(policy, value, quality, num_episodes, actions=actions)

@@ -6,13 +6,12 @@ Everything here is post-processing of a privatizer's output: free of privacy cos
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from discreet.kernels.models import normalise
-from discreet.kernels.projection import project_rows
+from discreet.kernels.models import ALL_SUCCESSORS, valid_model
 from discreet.mdp import Floats, frozen
 from discreet.structure import NOTHING_DECLARED, PublicStructure
 
@@ -24,6 +23,34 @@ class PerTable:
     visits: float | Floats = 0.0
     transitions: float | Floats = 0.0
     rewards: float | Floats = 0.0
+
+    @cached_property
+    def of_counts(self) -> float | Floats:
+        """The larger of a cell's own and its successors'; one number where all are numbers."""
+        if isinstance(self.visits, float) and isinstance(self.transitions, float):
+            return max(self.visits, self.transitions)
+        transitions = np.asarray(self.transitions)
+        largest: Floats = np.maximum(self.visits, transitions.max(axis=-1) if transitions.ndim else transitions)
+        return largest
+
+    @cached_property
+    def of_all(self) -> float | Floats:
+        """The largest of all three."""
+        counts = self.of_counts
+        if isinstance(counts, float) and isinstance(self.rewards, float):
+            return max(counts, self.rewards)
+        largest: Floats = np.maximum(counts, self.rewards)
+        return largest
+
+
+@lru_cache(maxsize=16)
+def _constant(shape: tuple[int, ...], value: float) -> Floats:
+    return frozen(np.full(shape, value))
+
+
+def _filled(shape: tuple[int, ...], value: float | Floats) -> Floats:
+    """The value everywhere; one number is the same array after every episode."""
+    return _constant(shape, value) if isinstance(value, float) else np.full(shape, value)
 
 
 class Model(NamedTuple):
@@ -55,20 +82,24 @@ class PrivateCounts:
 
     def __post_init__(self) -> None:
         for name in ("visits", "transitions", "reward_sums"):
-            object.__setattr__(self, name, frozen(getattr(self, name)))
+            given = getattr(self, name)
+            if (settled := frozen(given)) is not given:
+                object.__setattr__(self, name, settled)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(H, S, A), whether or not the counts are pooled."""
         return self.horizon, int(self.visits.shape[1]), int(self.visits.shape[2])
 
-    @cached_property
+    @property
     def width(self) -> Floats:
         """e(g,s,a): the larger of the widths of a cell's count and of its successors' counts."""
-        visits, transitions = self.widths.visits, self.widths.transitions
-        if isinstance(transitions, np.ndarray):
-            transitions = transitions.max(axis=-1)
-        return np.full(self.visits.shape, np.maximum(visits, transitions))
+        return _filled(self.visits.shape, self.widths.of_counts)
+
+    @property
+    def largest_width(self) -> Floats:
+        """(G, S, A): the largest width of a cell in any table."""
+        return _filled(self.visits.shape, self.widths.of_all)
 
     def model(self, shift: bool = False, structure: PublicStructure = NOTHING_DECLARED) -> Model:
         """Project the noisy counts onto valid ones and divide.
@@ -79,20 +110,20 @@ class PrivateCounts:
         restrict both.
         Source: [QW23] §5.1.1, [BZZDTCC24] Eq. 5.1–5.2.
         """
-        S = self.transitions.shape[-1]
-        slack = self.width.reshape(-1)
-        known = structure.successors
-        mask = np.empty((0, 0), dtype=np.bool_) if known is None else np.ascontiguousarray(known.reshape(-1, S))
-        rows = np.empty((slack.size, S))
-        project_rows(self.transitions.reshape(-1, S), self.visits.reshape(-1), slack, mask, rows)
-        shifts = 2.0 * slack if shift else np.zeros(len(rows))
-        totals, means = np.empty(len(rows)), np.empty(len(rows))
-        normalise(rows, mask, shifts, self.reward_sums.reshape(-1), totals, means)
-        cells = self.visits.shape
-        rewards = means.reshape(cells)
+        cells, known = self.visits.shape, structure.successors
+        model = Model(np.empty(self.transitions.shape), np.empty(cells), np.empty(cells))
+        valid_model(
+            self.transitions,
+            self.visits,
+            self.reward_sums,
+            self.width,
+            2.0 if shift else 0.0,
+            ALL_SUCCESSORS if known is None else np.ascontiguousarray(known.reshape(-1, known.shape[-1])),
+            *model,
+        )
         if structure.zero_rewards is not None:
-            rewards[structure.zero_rewards] = 0.0
-        return Model(rows.reshape(self.transitions.shape), rewards, totals.reshape(cells))
+            model.rewards[structure.zero_rewards] = 0.0
+        return model
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,7 +50,7 @@ def test_windows_restart_cell_by_cell_as_an_obvious_loop_says():
         stream.add(stacked(users))
         before = len(noise.drawn)
         release = stream.release()
-        block = np.concatenate([drawn for _, drawn in noise.drawn[before:]])
+        block = np.concatenate([drawn[0] for _, drawn in noise.drawn[before:]])
         parts = np.split(block, np.cumsum([8, 16])[:2])
         noisy = [
             table + part.reshape(table.shape)

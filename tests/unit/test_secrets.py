@@ -16,6 +16,7 @@ import pytest
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar
 from discreet.experiment import Experiment, run
+from discreet.privacy import families
 from discreet.privacy.accounting import Budget
 from discreet.privacy.epochs import Epochs
 from discreet.privacy.exact import Exact
@@ -208,6 +209,7 @@ def test_a_checkpoint_is_unreadable_without_its_key(privatizer):
 
 @continual
 def test_a_restored_stream_goes_on_as_if_nothing_had_happened(privatizer):
+    """A stream that is replaced by its restored checkpoint gives the releases of one that made it and went on."""
     users = random_episodes(SPEC, K)
     key = os.urandom(16)
     whole, parts = [], []
@@ -216,18 +218,37 @@ def test_a_restored_stream_goes_on_as_if_nothing_had_happened(privatizer):
         stream = privatizer.open(SPEC, K, noise)
         for i, user in enumerate(users):
             stream.add(user)
-            if i in (4, 9) and restart:  # once before and once after its release
-                blob = stream.checkpoint(key)
-                stream = privatizer.open(SPEC, K, noise)
-                stream.restore(blob, key)
-            if i % 2 == 0:
+            if i % 2 == 0 and i != 4:
                 releases.append(stream.release())
-                if restart and i == 12:
-                    blob = stream.checkpoint(key)
+            if i in (4, 9, 12):  # once before its release, once between two, once after its release
+                blob = stream.checkpoint(key)
+                if restart:
                     stream = privatizer.open(SPEC, K, noise)
                     stream.restore(blob, key)
-                    assert equal(stream.release(), releases[-1])  # drawn before, not drawn again
+            if i in (4, 12):  # what was drawn before is not drawn again
+                releases.append(stream.release())
+                assert i == 4 or equal(releases[-1], releases[-2])
     assert all(equal(a, b) for a, b in zip(whole, parts, strict=True))
+
+
+def test_noise_drawn_ahead_is_shared_with_nobody(monkeypatch):
+    """Neither a checkpoint nor a fork may go on with noise that the stream itself will use."""
+    key, users = os.urandom(16), random_episodes(SPEC, K)
+    tree = Tree(Budget.pure(1.0))
+    stream = tree.open(SPEC, K, NoiseSource.secure())
+    stream.add(users[0])
+    stream.release()
+    ahead = [block.tobytes() for block in stream._blocks._store]
+    assert len(ahead) > 3
+    monkeypatch.setattr(families.os, "getpid", lambda: -1)  # as a forked process would see it
+    fresh = [stream._blocks.draw().tobytes() for _ in ahead]
+    assert not set(fresh) & set(ahead)
+    kept = [block.tobytes() for block in stream._blocks._store]
+    again = tree.open(SPEC, K, NoiseSource.secure())
+    again.restore(stream.checkpoint(key), key)
+    later = [each._blocks.draw().tobytes() for each in (stream, again) for _ in kept]
+    assert kept
+    assert len(set(later) | set(kept)) == len(later) + len(kept)
 
 
 def test_a_closed_one_shot_stays_closed():

@@ -52,7 +52,7 @@ def test_a_release_is_the_decoded_measurements_and_its_error_the_decoded_noise()
         stream.add(users[2 * t])  # two adds form one block
         stream.add(users[2 * t + 1])
         release = stream.release()
-        drawn = np.concatenate([block for _, block in noise.drawn])
+        drawn = np.concatenate([block[0] for _, block in noise.drawn])
         assert drawn.size == (t + 1) * sum(sizes)  # one draw per counter and block
         blocks = drawn.reshape(t + 1, -1)
         exact = Counts.of(stacked(users[: 2 * t + 2]), SPEC)

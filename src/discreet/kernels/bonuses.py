@@ -12,7 +12,7 @@ from discreet.mdp import Floats
 def qiao_wang(
     transitions: Floats,  # (G, S, A, S)
     visits: Floats,  # (G, S, A)
-    errors: Floats,  # (G, S, A): E
+    widths: Floats,  # (G, S, A): e = E/4
     iota: float,
     horizon: int,
     bernstein: bool,
@@ -23,7 +23,7 @@ def qiao_wang(
     """The four terms of [QW23] Alg. 1; see `discreet.bonuses.QiaoWang`."""
     G, S, A = visits.shape
     H = float(horizon)
-    worst = errors.max()
+    worst = 4 * widths.max()
     cap = np.empty(S)
     for g in range(G):
         for y in range(S):
@@ -37,7 +37,7 @@ def qiao_wang(
                 if n <= 0.0:
                     fixed[g, s, a], per_std[g, s, a] = np.inf, 0.0
                     continue
-                bonus = np.sqrt(2 * iota / n) + 20 * H * S * errors[g, s, a] * iota / n
+                bonus = np.sqrt(2 * iota / n) + 80 * H * S * widths[g, s, a] * iota / n
                 spread = 2 * np.sqrt(iota / n)
                 if bernstein:
                     inner = 0.0

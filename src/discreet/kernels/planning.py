@@ -97,6 +97,16 @@ def backward_induction(
 
 
 @compiled
+def one_hot(actions: Ints, policy: Floats) -> None:
+    """π_h(a|s) = 1 for the action (H, S) taken, 0 for the others."""
+    H, S, A = policy.shape
+    for h in range(H):
+        for s in range(S):
+            for a in range(A):
+                policy[h, s, a] = 1.0 if a == actions[h, s] else 0.0
+
+
+@compiled
 def evaluate_actions(transitions: Floats, rewards: Floats, actions: Ints, values: Floats) -> None:
     """Exact values (H+1, S) of a deterministic policy (H, S): only the chosen rows are read."""
     H, S = actions.shape

@@ -7,6 +7,7 @@ from the number of noisy values one user enters. Nothing here sees data.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -29,6 +30,8 @@ from discreet.privacy.tails import gaussian_union_width, laplace_union_width
 from discreet.statistics import CountSpec
 
 Mechanism = Literal["laplace", "gaussian"]
+#: Blocks of noise are drawn ahead while they have at most so many numbers together.
+SMALL_BLOCKS = 1 << 15
 TABLES = ("visits", "transitions", "rewards")
 
 #: How a caller may divide a budget: equal parts (None), weights in the order of `TABLES`, or weights by name.
@@ -192,11 +195,15 @@ def reward_rounding(spec: CountSpec, num_episodes: int) -> float:
 class Blocks:
     """Draws one noise for every counter of every released table, as one flat array.
 
-    Neighbouring tables of equal scale share one call to the sampler.
+    Neighbouring tables of equal scale share one call to the sampler, and so do up to `ahead` consecutive blocks
+    while they are small. Noise drawn ahead is used once: it is never shared with a fork or a checkpoint.
     """
 
-    def __init__(self, families: Sequence[Family], noise: NoiseSource) -> None:
+    def __init__(self, families: Sequence[Family], noise: NoiseSource, ahead: int = 1) -> None:
         self.size = sum(family.size for family in families)
+        self._ahead = max(1, min(ahead, SMALL_BLOCKS // max(self.size, 1)))
+        self._store: list[Ints] = []
+        self._process = os.getpid()
         self._sample = noise.laplace if families[0].mechanism == "laplace" else noise.gaussian
         runs: list[tuple[float, int, int]] = []  # scale, first counter, one past the last
         start = 0
@@ -210,9 +217,13 @@ class Blocks:
 
     def draw(self) -> Ints:
         """Fresh, independent noise for every counter, visited or not."""
-        if len(self._runs) == 1:
-            return self._sample(self._runs[0][0], self.size)
-        block = np.empty(self.size, dtype=np.int64)
-        for scale, start, stop in self._runs:
-            block[start:stop] = self._sample(scale, stop - start)
-        return block
+        if self._process != os.getpid():
+            self.forget()
+        if not self._store:
+            parts = [self._sample(scale, (self._ahead, stop - start)) for scale, start, stop in self._runs]
+            self._store = [np.concatenate([part[i] for part in parts]) for i in reversed(range(self._ahead))]
+        return self._store.pop()
+
+    def forget(self) -> None:
+        """Throw away what was drawn ahead."""
+        self._process, self._store = os.getpid(), []

@@ -13,6 +13,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from discreet.episodes import Episodes
+from discreet.kernels.models import scaled_tables
 from discreet.mdp import Floats, Ints
 from discreet.privacy.accounting import Guarantee, LedgerEntry
 from discreet.privacy.families import Blocks, Family
@@ -40,6 +41,8 @@ class CountStream(ABC):
 
     #: Names of the attributes that make up the mutable state beside the raw sums.
     _state: ClassVar[tuple[str, ...]] = ()
+    #: Blocks of noise that may be drawn at once.
+    _ahead: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -53,7 +56,8 @@ class CountStream(ABC):
     ) -> None:
         self._sums = RawSums(spec, num_episodes)
         self._families = tuple(families)
-        self._blocks = Blocks(families, noise)
+        self._units = np.array([0.0 if family.entry is None else family.unit for family in families])
+        self._blocks = Blocks(families, noise, min(self._ahead, num_episodes))
         self._beta = beta
         self._configuration = f"{privatizer!r} {spec!r} {int(num_episodes)}".encode()
         self._drawn = False  # whether the noise of the present sums has been drawn
@@ -88,24 +92,15 @@ class CountStream(ABC):
         return self._last
 
     def _build(self) -> PrivateCounts:
-        spec, values = self._sums.spec, self._noisy()
-        tables: dict[str, Floats] = {}
-        start = 0
-        for family in self._families:
-            stop = start + family.size
-            if family.entry is None:  # no budget, no look
-                table = np.zeros(family.shape)
-            else:
-                table = values[start:stop].reshape(family.shape).astype(np.float64)
-                if family.unit != 1.0:
-                    table *= family.unit
+        spec = self._sums.spec
+        visits, transitions, rewards = tables = [np.empty(family.shape) for family in self._families]
+        scaled_tables(self._noisy(), self._units, visits, transitions, rewards)
+        for table in tables:
             table.setflags(write=False)
-            tables[family.name] = table
-            start = stop
         return PrivateCounts(
-            tables["visits"],
-            tables["transitions"],
-            tables["rewards"],
+            visits,
+            transitions,
+            rewards,
             horizon=spec.horizon,
             num_episodes=self._sums.num_episodes,
             widths=self._widths(),
@@ -118,6 +113,7 @@ class CountStream(ABC):
         """The whole state, raw sums included, encrypted with AES-GCM under `key` (16, 24 or 32 bytes)."""
         state = {name: getattr(self, name) for name in (*self._state, "_drawn")}
         sums = (self._sums.flat, self._sums.num_episodes, self._sums.clipped)
+        self._blocks.forget()  # whoever goes on from here draws noise of her own
         nonce = os.urandom(NONCE_BYTES)
         return nonce + AESGCM(key).encrypt(nonce, pickle.dumps((sums, state)), self._configuration)
 

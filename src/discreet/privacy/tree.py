@@ -287,6 +287,7 @@ class TreeStream(CountStream):
     """Nodes in use, by the bit of the label they stand for, and the sum of their noises."""
 
     _state: ClassVar[tuple[str, ...]] = ("_nodes", "_total", "_prefix", "_label", "_padding")
+    _ahead: ClassVar[int] = 16
 
     def __init__(self, tree: Tree, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         families = tree.families(spec, num_episodes)
