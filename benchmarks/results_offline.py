@@ -27,7 +27,6 @@ from discreet.episodes import Episodes, MDPSimulator
 from discreet.mdp import FiniteMDP
 from discreet.privacy.accounting import Budget
 
-
 #: Factor on the penalty of PEVI in theory, from {.01, .003, .001, .0003, 0}, on seeds 5000 to 5004.
 TUNED = 0.001
 
