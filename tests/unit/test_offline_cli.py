@@ -209,6 +209,22 @@ def test_calibrate_offline_counts_users_before_any_data():
     assert "verdict for 20,000 users at ε = 1" in shown.stdout
 
 
+def test_calibrate_offline_for_features():
+    asked = ("calibrate", "--offline", "--epsilon", 1, "--delta", 1e-6, "--dimension", 10)
+    found = json.loads(run(*asked, "--json").stdout)
+    learners = found["learners"]
+    assert learners["dp-vapvi"]["users_needed"] == pytest.approx(
+        learners["dp-pevi"]["users_needed"] * (39 / 20) ** 0.5, rel=1e-3
+    )
+    assert found["users_needed"]["1"] == learners["dp-pevi"]["users_needed"]
+    assert "10 directions of the features" in run(*asked).stdout
+    for more, words in ((("--pooled",), "not --pooled"), (("--delta", 0), "with a --delta")):
+        refused = run(*asked, *more)
+        assert refused.exit_code == 2
+        assert words in refused.stderr
+    assert "give --offline too" in run("calibrate", "--epsilon", 1, "--dimension", 3).stderr
+
+
 def test_folders_that_are_none(tmp_path):
     assert run("verify", tmp_path / "absent").exit_code == 2
     assert run("evaluate", tmp_path, "--env", "riverswim").exit_code == 2

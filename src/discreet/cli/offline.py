@@ -392,19 +392,25 @@ def calibrate_offline(
     neighbours: str,
     pooled: bool,
     as_json: bool,
+    dimension: int | None = None,
 ) -> None:
-    """How many users which budget needs, for a fit from logs."""
+    """How many users which budget needs, for a fit from logs; with a dimension, for the learners on features."""
     from discreet.privacy.accounting import Budget
     from discreet.prospects import forecast
 
     log = log_format(str(states), str(actions), horizon, pooled)
     relation = one_of("--neighbours", neighbours)
+    names, what = ("one-hot", "dp-apvi"), f"{states} × {actions} pairs are visited"
+    if dimension is not None:
+        if dimension < 1 or pooled or not delta:
+            raise ValueError("--dimension is at least 1, for regressions at every step: with a --delta, not --pooled")
+        names, what = ("dp-pevi", "dp-vapvi"), f"{dimension} directions of the features are taken"
     found = {}
     for factor in (0.1, 0.3, 1.0, 3.0, 10.0):
         each = epsilon * factor
         budget = Budget.approximate(each, delta) if delta else Budget.pure(each)
-        found[each] = {name: forecast(log, budget, users, relation, name) for name in ("one-hot", "dp-apvi")}
-    asked = found[epsilon]["one-hot"]
+        found[each] = {name: forecast(log, budget, users, relation, name, dimension=dimension) for name in names}
+    asked = found[epsilon][names[0]]
     if as_json:
         say_json(
             {
@@ -412,16 +418,15 @@ def calibrate_offline(
                 "epsilon": epsilon,
                 "delta": delta,
                 "learners": {name: prospect.to_json() for name, prospect in found[epsilon].items()},
-                "users_needed": {f"{each:g}": both["one-hot"].users_needed for each, both in found.items()},
+                "users_needed": {f"{each:g}": both[names[0]].users_needed for each, both in found.items()},
                 "verdict": asked.verdict,
             }
         )
         return
     from rich.table import Table
 
-    title = f"users needed when all {states} × {actions} pairs are visited evenly"
-    sheet = Table("ε", "one-hot", "dp-apvi", title=title, title_justify="left")
+    sheet = Table("ε", *names, title=f"users needed when all {what} evenly", title_justify="left")
     for each, both in found.items():
-        sheet.add_row(f"{each:g}", *(f"{both[name].users_needed:,}" for name in ("one-hot", "dp-apvi")))
+        sheet.add_row(f"{each:g}", *(f"{both[name].users_needed:,}" for name in names))
     show(sheet)
     say(f"verdict for {users:,} users at ε = {epsilon:g}: {asked.verdict}")

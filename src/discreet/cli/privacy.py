@@ -34,6 +34,9 @@ def calibrate(
     offline: Annotated[
         bool, typer.Option("--offline", help="For `discreet fit`: how many users which budget needs.")
     ] = False,
+    dimension: Annotated[
+        int | None, typer.Option(help="With --offline: of the features, for dp-pevi and dp-vapvi.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
 ) -> None:
     """How much noise a budget needs, and whether one can learn with it. No data is touched.
@@ -47,12 +50,18 @@ def calibrate(
     discreet calibrate --epsilon 4 --model local --pooled --json
 
     discreet calibrate --epsilon 1 --model shuffle --delta 1e-6
+
+    discreet calibrate --offline --epsilon 1 --states 12 --actions 3 --horizon 10 --episodes 5000 --pooled
+
+    discreet calibrate --offline --epsilon 1 --delta 1e-6 --dimension 10 --horizon 20 --episodes 5000
     """
     if offline:
         from discreet.cli.offline import calibrate_offline
 
-        calibrate_offline(states, actions, horizon, episodes, epsilon, delta, neighbours, pooled, as_json)
+        calibrate_offline(states, actions, horizon, episodes, epsilon, delta, neighbours, pooled, as_json, dimension)
         return
+    if dimension is not None:
+        raise ValueError("--dimension is for learners from logs: give --offline too")
     from discreet.privacy import calibration
 
     relation = one_of("--neighbours", neighbours)
