@@ -425,7 +425,8 @@ def calibrate_offline(
         return
     from rich.table import Table
 
-    sheet = Table("ε", *names, title=f"users needed when all {what} evenly", title_justify="left")
+    say(f"users needed when all {what} evenly:")
+    sheet = Table("ε", *names)
     for each, both in found.items():
         sheet.add_row(f"{each:g}", *(f"{both[name].users_needed:,}" for name in names))
     show(sheet)
