@@ -36,7 +36,10 @@ class Cells:
         known_rewards: bool = False,
         structure: PublicStructure | None = None,
     ) -> Cells:
-        """`known_rewards`: what a step paid is not asked, and every item carries "not paid"."""
+        """`known_rewards`: what a step paid is not asked, and every item carries "not paid".
+
+        A cell that is declared to have no successor is declared impossible: it has no items at all.
+        """
         G, S, A = 1 if pooled else horizon, num_states, num_actions
         Y = S + absorbing
         admitted = np.ones((G, S, A, Y, 2), dtype=np.bool_)
@@ -44,9 +47,11 @@ class Cells:
             if structure.successors.shape != (G, S, A, S):
                 raise ValueError(f"successors have shape {structure.successors.shape}; expected {(G, S, A, S)}")
             admitted[..., :S, :] &= structure.successors[..., None]
+            admitted &= np.asarray(structure.successors.any(axis=-1))[..., None, None]
         if not pooled:
+            possible = admitted[-1].reshape(S, A, 2 * Y).any(axis=-1, keepdims=True)
             admitted[-1] = False
-            admitted[-1, :, :, 0] = True
+            admitted[-1, :, :, 0] = possible
         if known_rewards:
             admitted[..., 1] = False
         elif structure is not None and structure.zero_rewards is not None:
@@ -66,9 +71,14 @@ class Cells:
         return int(self.admitted.shape[1]) // 2
 
     @property
+    def possible(self) -> Mask:
+        """(G, S, A): cells that have items."""
+        return self.admitted.any(axis=1).reshape(self.stages, self.num_states, self.num_actions)
+
+    @property
     def sizes(self) -> Ints:
-        """Items of every cell."""
-        return np.asarray(self.admitted.sum(axis=1), dtype=np.int64)
+        """Items of every cell, counted as 1 where a cell is impossible (logarithms of it are taken)."""
+        return np.maximum(np.asarray(self.admitted.sum(axis=1), dtype=np.int64), 1)
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -16,13 +16,13 @@ from discreet.data.counting import LoggedData, Repairs
 from discreet.data.logs import LogFormat
 from discreet.histograms import Cells
 from discreet.mdp import Floats
-from discreet.planning import Plan
+from discreet.planning import Plan, tie_order
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
 from discreet.privacy.linear import LinearMoments
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.one_hot import OneHot, Tilted
 from discreet.privacy.one_shot import OneShot
-from discreet.structure import Mask
+from discreet.structure import NOTHING_DECLARED, Mask, PublicStructure
 from discreet.worth import FAILURE, counted_values, histogram_lower_values, shares, worth
 
 UNPROVED = (
@@ -48,6 +48,8 @@ class Task:
     longest: float = 1.0  # what these features were divided by
     tilted: bool = False  # one step per user
     split: bool = False  # half of the users for the variances
+    declared: PublicStructure = NOTHING_DECLARED  # which successors can occur
+    plan_horizon: int | None = None  # steps to plan for, where fewer count
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +68,16 @@ class Outcome:
 def one_hot(task: Task) -> Outcome:
     """One histogram of all steps, or of one step of every user."""
     data, log, rewards, start = task.data, task.log, task.rewards, task.start
+    if rewards is not None and task.declared.successors is not None:  # nobody is paid for what is impossible
+        rewards = np.where(task.declared.successors.any(axis=-1), rewards, 0.0)
     cells = Cells.of(
-        log.num_states, log.num_actions, log.horizon, log.pooled, log.early_end == "absorb", rewards is not None
+        log.num_states,
+        log.num_actions,
+        task.plan_horizon or log.horizon,
+        log.pooled,
+        log.early_end == "absorb",
+        rewards is not None,
+        task.declared,
     )
     m = log.episodes_per_user
     if task.tilted:
@@ -87,6 +97,8 @@ def one_hot(task: Task) -> Outcome:
     plan = agent.plan(release)
     estimate = agent.estimate(release)
     H, S, A = cells.shape
+    if task.declared.successors is not None:
+        plan = _possible_only(plan, cells.possible)
     known = np.broadcast_to(estimate.known.reshape(cells.stages, S, A), (H, S, A))
     assert plan.actions is not None
     _, plain, _ = agent.values(release, estimate, plan.actions, cautious=False)
@@ -102,6 +114,17 @@ def one_hot(task: Task) -> Outcome:
         "spread": agent.spread,
     }
     return Outcome(plan, known, parts, worth(plain, lower, plan.value, start), settings, repairs)
+
+
+def _possible_only(plan: Plan, possible: Mask) -> Plan:
+    """Impossible actions have Q = 0, like unknown ones: of these the possible ones are taken."""
+    order = tie_order(plan.quality.shape, 0)
+    quality = np.where(possible, plan.quality, -1.0)
+    first = np.take_along_axis(quality, order, axis=2).argmax(axis=2)[..., None]
+    actions = np.take_along_axis(order, first, axis=2)
+    policy = np.zeros(plan.quality.shape)
+    np.put_along_axis(policy, actions, 1.0, axis=2)
+    return replace(plan, policy=policy, actions=actions[..., 0])
 
 
 def apvi(task: Task) -> Outcome:

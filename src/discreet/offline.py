@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from discreet.policy import Policy
 from discreet.privacy.accounting import Budget, Neighbours, compose_parallel, no_privacy
 from discreet.privacy.noise import NoiseSource
 from discreet.prospects import NEEDED, Prospect, forecast
+from discreet.structure import Mask, PublicStructure
 
 FROM_LOGS = {name: entry for name, entry in CATALOG.items() if entry.runner == "offline"}
 OPEN = tuple(name for name, entry in FROM_LOGS.items() if not entry.private)
@@ -149,6 +151,8 @@ def fit(
     initial: Floats | None = None,
     features: Floats | Callable[[int, int], Floats] | None = None,
     split: bool = False,
+    successors: Mask | None = None,
+    plan_horizon: int | None = None,
     seed: int | None = None,
     table: str | None = None,
 ) -> Fitted:
@@ -161,6 +165,10 @@ def fit(
 
     `rewards` (S, A) or (H, S, A), in the scaled range, and the distribution `initial` of first states are declared
     public where they are given. What is not given is estimated from the same release or left open.
+    `successors` (S, A, S) or (H, S, A, S) declares which can occur; a pair without any is impossible. Steps outside
+    are left out of the one-hot learner's histogram, which carries no noise there.
+    `plan_horizon`: plan for so many steps although only the log's `horizon` first ones of every episode count, where
+    what happens does not depend on the step (pooled): fewer steps per user need less noise.
     """
     noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
     declared = _declared_rewards(rewards, log)
@@ -171,6 +179,8 @@ def fit(
     notices = () if longest == 1.0 else (f"features were divided by their largest norm, {longest:.6g}",)
     name = choose(algorithm, log, budget, neighbours, 0, mode, phi is not None).algorithm
     _check_options(name, bonus, confidence_scale, split, declared)
+    structure = PublicStructure(start, _declared_successors(successors, log, name))
+    _check_plan_horizon(plan_horizon, log, name)
     spent = Budget.pure(math.inf) if budget is None else budget
     log = replace(log, first_visits=name == "one-hot" and log.pooled and spent.kind != "pure")
     data = LoggedData(source, log, table)
@@ -190,6 +200,8 @@ def fit(
         longest,
         choice.tilted,
         split,
+        declared=structure,
+        plan_horizon=plan_horizon,
     )
     learn = FROM_LOGS[choice.algorithm].learn
     assert learn is not None
@@ -220,6 +232,35 @@ def _declared_rewards(rewards: Floats | None, log: LogFormat) -> Floats | None:
     return np.ascontiguousarray(np.broadcast_to(table, shapes[1]))
 
 
+def _declared_successors(successors: Mask | None, log: LogFormat, name: str) -> Mask | None:
+    """(G, S, A, S)."""
+    if successors is None:
+        return None
+    if name != "one-hot":
+        raise ValueError(f"{name} counts all successors; the one-hot learner can leave out those declared impossible")
+    table = np.asarray(successors)
+    S, A = log.num_states, log.num_actions
+    shapes = [(S, A, S), (log.spec.stages, S, A, S)]
+    if table.shape not in shapes or table.dtype != np.bool_:
+        raise ValueError(
+            f"successors have shape {table.shape} and type {table.dtype}; expected {shapes[0]} or {shapes[1]} of bool"
+        )
+    if not table.any():
+        raise ValueError("successors declare every step impossible; at least one must be possible")
+    return np.ascontiguousarray(np.broadcast_to(table, shapes[1]))
+
+
+def _check_plan_horizon(plan_horizon: int | None, log: LogFormat, name: str) -> None:
+    if plan_horizon is None:
+        return
+    if name != "one-hot" or not log.pooled:
+        raise ValueError(
+            "plan_horizon plans steps that were not counted: it needs the one-hot learner and pooled counts"
+        )
+    if plan_horizon < 1:
+        raise ValueError(f"plan_horizon is {plan_horizon}; it must be at least 1")
+
+
 def _feature_table(
     features: Floats | Callable[[int, int], Floats] | None, log: LogFormat
 ) -> tuple[Floats | None, float]:
@@ -244,22 +285,28 @@ def _fitted(learned: Outcome, choice: Choice, task: Task, told: tuple[str, ...])
     actions = plan.actions
     assert actions is not None
     chosen = np.take_along_axis(learned.known, actions[..., None], axis=2)[..., 0]
-    policy = Policy(actions, plan.value[: log.horizon], chosen, log.num_actions, log.state_names, log.action_names)
+    policy = Policy(actions, plan.value[: len(actions)], chosen, log.num_actions, log.state_names, log.action_names)
     private = FROM_LOGS[choice.algorithm].private
     parts = learned.parts if private else {}
     found = list(parts.values()) or [no_privacy()]
     guarantee = compose_parallel(found) if len(found) > 1 else found[0]
     covered = float(learned.known.mean())
+    support = task.declared.successors
+    if support is not None:  # of the pairs that are possible
+        covered = float(learned.known[np.broadcast_to(support.any(axis=-1), learned.known.shape)].mean())
     prospect = None
     if private:
         known, dimension = task.rewards is not None, None if task.features is None else task.features.shape[2]
-        prospect = forecast(log, task.budget, num_users, task.neighbours, choice.algorithm, known, dimension)
+        prospect = forecast(log, task.budget, num_users, task.neighbours, choice.algorithm, known, dimension, support)
     warnings = [*told, *_warnings(learned, covered, prospect)]
     if task.noise.simulation:
         warnings.insert(0, certificate.SIMULATED)
     if not math.isfinite(guarantee.epsilon) and guarantee.rho is None:
         warnings.insert(0, certificate.NOT_PRIVATE)
     stated = guarantee.to_json()
+    if support is not None and private:
+        facts = PublicStructure(successors=support).assumptions()
+        stated["assumptions"] = [*guarantee.assumptions, *facts]
     document = {
         "format": certificate.FORMAT,
         "version": version("discreet"),
@@ -282,6 +329,8 @@ def _fitted(learned: Outcome, choice: Choice, task: Task, told: tuple[str, ...])
             "reward_range": list(log.reward_range),
             "reward_units": log.spec.reward_units,
             "rewards_known": task.rewards is not None,
+            "planned_steps": task.plan_horizon or log.horizon,
+            "successors_known": None if support is None else _support_text(support),
         },
         "algorithm": {"name": choice.algorithm, "why": choice.why, "mode": task.mode, **learned.settings},
         "estimate": {**learned.estimate, "covered_state_actions": covered},
@@ -307,6 +356,12 @@ def _fitted(learned: Outcome, choice: Choice, task: Task, told: tuple[str, ...])
     if notices:
         notices = (*notices, "these numbers are not private: keep them with the log")
     return Fitted(policy, document, notices, learned.repairs)
+
+
+def _support_text(support: Mask) -> str:
+    """Says what was declared without repeating it: how much, and a digest to compare a file with."""
+    digest = hashlib.sha256(np.packbits(support).tobytes()).hexdigest()
+    return f"{int(support.sum())} of {support.size}, sha256 of the packed bits {digest}"
 
 
 def _bound_text(log: LogFormat) -> str:

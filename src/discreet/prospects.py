@@ -12,6 +12,7 @@ from discreet.privacy.linear import LinearMoments
 from discreet.privacy.one_hot import OneHot
 from discreet.privacy.one_shot import OneShot
 from discreet.privacy.tails import symmetric_matrix_width
+from discreet.structure import Mask
 
 #: Evenly visited cells must reach this many times the number of steps at which a cell counts as known.
 NEEDED = 5.0
@@ -40,13 +41,18 @@ def forecast(
     algorithm: str = "one-hot",
     known_rewards: bool = False,
     dimension: int | None = None,
+    successors: Mask | None = None,
 ) -> Prospect:
     """From public numbers: the noise of a fit, and how many users would make evenly visited cells known.
 
+    `successors` (G, S, A, S): those that are declared possible.
     With the `dimension` of features: how many make the smallest eigenvalue of Σφφᵀ stand out of the matrix noise.
     """
     spec = log.spec
-    cells = spec.stages * log.num_states * log.num_actions
+    cells, following = spec.stages * log.num_states * log.num_actions, float(spec.num_states)
+    if successors is not None:
+        cells = max(int(successors.any(axis=-1).sum()), 1)
+        following = float(successors.sum()) / cells
     per_user = log.episodes_per_user * log.horizon / cells
     if dimension is not None:  # a step has one row per user and episode, spread over the directions of the features
         private = LinearMoments(budget, neighbours, algorithm == "dp-vapvi", episodes_per_user=log.episodes_per_user)
@@ -69,7 +75,7 @@ def forecast(
         )
         scale = one_hot.entry(spec).scale * spec.grid
         deviation = scale * (math.sqrt(2.0) if one_hot.mechanism == "laplace" else 1.0)
-        items = spec.num_states * (1 if known_rewards else 2)
+        items = max(following, 1.0) * (1 if known_rewards else 2)
         reach = math.log(items / 0.2) / math.sqrt(2.0)
         needed = max(5.0, (reach + 0.7) * deviation * math.sqrt(3.0))
     visits_each = num_users * per_user

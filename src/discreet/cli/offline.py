@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from discreet.data.logs import LogFormat
     from discreet.mdp import Floats
     from discreet.privacy.accounting import Budget
+    from discreet.structure import Mask
 
 ALTERED = 1
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
@@ -65,6 +66,16 @@ def fit(
     initial: Annotated[
         str | None,
         typer.Option(help="Where people start, if public: a state, or a CSV file with state, probability."),
+    ] = None,
+    known_successors: Annotated[
+        Path | None,
+        typer.Option(help="Which successors can occur, if public: a .npy file of bools, (S, A, S) or (H, S, A, S)."),
+    ] = None,
+    plan_horizon: Annotated[
+        int | None,
+        typer.Option(
+            help="With --pooled: plan for so many steps, though only --horizon count.", show_default="horizon"
+        ),
     ] = None,
     early_end: Annotated[
         str,
@@ -125,6 +136,8 @@ def fit(
             initial=start,
             features=None if features is None else read_features(features),
             split=split,
+            successors=None if known_successors is None else read_successors(known_successors),
+            plan_horizon=plan_horizon,
             seed=seed,
             table=table,
         )
@@ -289,6 +302,19 @@ def read_features(path: Path) -> Floats:
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} holds no array of features: {error}") from None
     return table
+
+
+def read_successors(path: Path) -> Mask:
+    import numpy as np
+
+    try:
+        table = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} holds no array of successors: {error}") from None
+    if table.dtype != np.bool_:
+        raise ValueError(f"{path} holds {table.dtype}; expected an array of bools: which successors can occur")
+    found: Mask = table
+    return found
 
 
 def penalty_of(text: str) -> Kind:
