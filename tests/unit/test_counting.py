@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +31,7 @@ def rows_of():
     return st.fixed_dictionaries(
         {
             "user": st.sampled_from(["ann", "bob", "cy"]),
-            "episode": st.integers(0, 2),
+            "episode": st.sampled_from([0, 1, 2, None]),
             "step": st.sampled_from([-1, 0, 0, 1, 1, 2, 3, None]),
             "state": st.sampled_from([0, 1, 2, 3, None]),
             "action": st.sampled_from([0, 1, 1, -1]),
@@ -38,6 +39,11 @@ def rows_of():
             "next_state": st.sampled_from([0, 1, 2, 5, None]),
         }
     )
+
+
+def counted(rows, log):
+    """The oracle; what has no episode's number is in no episode."""
+    return oracle.counted([row for row in rows if row["episode"] is not None], log)
 
 
 @given(
@@ -48,7 +54,7 @@ def rows_of():
 )
 def test_the_query_counts_what_the_rules_say(rows, pooled, early_end, bound):
     log = LogFormat(3, 2, 3, pooled, early_end=early_end, episodes_per_user=bound, reward_range=(-1.0, 1.0))
-    T, R = oracle.counted(rows, log)
+    T, R = counted(rows, log)
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     if not T.sum():
         with pytest.raises(ValueError, match="no row of the log can be counted"):
@@ -73,12 +79,119 @@ def test_one_user_moves_the_counts_by_her_bound_only(rows, other, pooled, bound)
     log = LogFormat(3, 2, 3, pooled, episodes_per_user=bound)
     there = [row for row in rows if row["user"] != "ann"]
     replaced = [{**row, "user": "ann"} for row in other]
-    tables = [oracle.counted(part, log)[0] for part in (rows, there + replaced)]
+    tables = [counted(part, log)[0] for part in (rows, there + replaced)]
     assert np.abs(tables[0] - tables[1]).sum() <= 2 * 3 * bound
     for part, expected in zip((rows, there + replaced), tables, strict=True):
         if expected.sum():
             found = count(pa.Table.from_pylist(part, schema=SCHEMA), log).transitions
             assert np.array_equal(found, expected)
+
+
+def clean_log(horizon=3):
+    """Rows of four users with episodes 0, 1 and 2, nothing wrong with any."""
+    rng = np.random.default_rng(6)
+    keys = [(u, e, h) for u in ("ann", "bob", "cy", "di") for e in range(3) for h in range(horizon)]
+    values = rng.integers((3, 2, 5, 3), size=(len(keys), 4)).tolist()
+    names = ("state", "action", "reward", "next_state")
+    return [
+        {"user": u, "episode": e, "step": h, **dict(zip(names, v, strict=True)), "reward": v[2] / 4}
+        for (u, e, h), v in zip(keys, values, strict=True)
+    ]
+
+
+def place(rows, episode, step):
+    """Where a row of the user "bob" is."""
+    return next(i for i, r in enumerate(rows) if (r["user"], r["episode"], r["step"]) == ("bob", episode, step))
+
+
+def changed(episode, step, /, **values):
+    return lambda rows: rows[place(rows, episode, step)].update(values)
+
+
+def without(*episodes):
+    def cut(rows):
+        rows[:] = [row for row in rows if row["user"] != "bob" or row["episode"] not in episodes]
+
+    return cut
+
+
+def renumbered(rows):
+    for row in rows:
+        if row["user"] == "bob":
+            row["episode"] += 1
+
+
+#: What is done to the clean log, and whether a number still says which episodes count, in both ways of ending early.
+DEFECTS = {
+    "nothing": (lambda rows: None, True, True),
+    "a repeated step": (lambda rows: rows.append(dict(rows[place(rows, 1, 2)])), False, False),
+    "a repeated step beyond the bound": (lambda rows: rows.append(dict(rows[place(rows, 2, 0)])), True, True),
+    "a step missing": (lambda rows: rows.pop(place(rows, 0, 1)), False, True),
+    "the last step missing": (lambda rows: rows.pop(place(rows, 1, 2)), False, True),
+    "a step missing beyond the bound": (lambda rows: rows.pop(place(rows, 2, 1)), True, True),
+    "a reward that is no number": (changed(0, 2, reward=float("nan")), False, True),
+    "no reward": (changed(0, 2, reward=None), False, True),
+    "an infinite reward": (changed(0, 2, reward=float("inf")), True, True),
+    "an unknown state": (changed(1, 0, state=3), False, True),
+    "no successor": (changed(1, 1, next_state=None), True, True),
+    "a row without an episode": (changed(1, 1, episode=None), False, True),
+    "an episode that cannot be read": (
+        lambda rows: [changed(0, h, action=2)(rows) for h in range(3)],
+        False,
+        False,
+    ),
+    "one episode fewer": (without(1, 2), True, True),
+    "one number skipped": (without(1), False, False),
+    "other numbers": (renumbered, False, False),
+}
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("early_end", ["absorb", "keep"])
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_the_way_without_looking_up_episodes_is_taken_only_where_it_counts_alike(defect, early_end, pooled, tmp_path):
+    """Files, because what these say about their values lets the engine leave out checks."""
+    do, *short = DEFECTS[defect]
+    rows = clean_log()
+    do(rows)
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), tmp_path / "log.parquet")
+    log = LogFormat(3, 2, 3, pooled, early_end=early_end, episodes_per_user=2)
+    data = LoggedData(str(tmp_path / "log.parquet"), log)
+    T, R = counted(rows, log)
+    found = data.counts()
+    assert np.array_equal(found.transitions, T)
+    assert np.array_equal(found.reward_sums, R)
+    assert (data._shortcut is not None) == short[early_end == "keep"]
+    assert data.trajectories().step.size == T.sum()
+
+
+def test_one_user_with_one_episode_more_loses_it():
+    rows = [row for row in clean_log() if row["episode"] < 2 or row["user"] == "bob"]
+    log = LogFormat(3, 2, 3, episodes_per_user=2)
+    found = count(pa.Table.from_pylist(rows, schema=SCHEMA), log)
+    assert np.array_equal(found.transitions, counted(rows, log)[0])
+    assert found.repairs.cut_rows == 3
+    text = pa.Table.from_pylist([{**row, "episode": f"no. {row['episode']}"} for row in rows])  # no number to use
+    assert LoggedData(text, log)._shortcut is None
+    assert np.array_equal(count(text, log).transitions, found.transitions)
+    whole = LogFormat(3, 2, 3, episodes_per_user=3)
+    assert LoggedData(text, whole)._shortcut == "TRUE"
+    assert np.array_equal(count(text, whole).transitions, counted(rows, whole)[0])
+
+
+@pytest.mark.parametrize("horizon", [30, 31, MARKS, MARKS + 1])
+def test_marks_reach_to_the_last_step(horizon):
+    """Lengths at which marks take the next wider integer or one more."""
+    log = LogFormat(3, 2, horizon, episodes_per_user=3)
+    rows = clean_log(horizon)
+    rows.append(dict(rows[place(rows, 0, horizon - 1)]))  # does not count
+    rows.pop(place(rows, 1, horizon - 1))  # ends one step early
+    rows.pop(place(rows, 2, 0))  # does not begin
+    found = count(pa.Table.from_pylist(rows, schema=SCHEMA), log)
+    T, R = counted(rows, log)
+    assert np.array_equal(found.transitions, T)
+    assert np.array_equal(found.reward_sums, R)
+    assert found.repairs == Repairs(12 * horizon - 1, 0, 1, 2 * horizon)
 
 
 def test_trajectories_hold_exactly_the_rows_that_count():

@@ -58,6 +58,22 @@ def test_files_of_every_kind_give_the_counts_of_the_episodes_and_stay_as_they_ar
     assert found.num_users == 30
 
 
+@pytest.mark.parametrize("kind", ["parquet", "csv", "arrow", "duckdb"])
+def test_a_reward_that_is_no_number_is_found_in_files_that_do_not_announce_it(kind, tmp_path):
+    """The least and largest value that are stated in a Parquet file leave NaN out."""
+    table = table_of(episodes())
+    rewards = np.asarray(table.column("reward")).copy()
+    rewards[17] = np.nan
+    table = table.set_column(table.column_names.index("reward"), "reward", pa.array(rewards, from_pandas=False))
+    for name in ("step", "state", "action", "next_state"):  # as numbers with a point, of which one is none
+        values = np.asarray(table.column(name)).astype(float)
+        values[5] = np.nan
+        table = table.set_column(table.column_names.index(name), name, pa.array(values, from_pandas=False))
+    found = count(str(written(kind, table, tmp_path)), LOG, table="visits" if kind == "duckdb" else None)
+    assert found.transitions.sum() == 118
+    assert found.repairs.unreadable_rows == 2
+
+
 def test_several_files_are_one_log(tmp_path):
     played = episodes()
     table = table_of(played)

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from discreet.cli import app
 from discreet.data import spark
-from discreet.data.counting import count
+from discreet.data.counting import LoggedData, count
 from discreet.data.logs import LogFormat, open_log, table_of
 from discreet.episodes import Episodes
 
@@ -39,6 +39,11 @@ def messy_log(n: int = 300):
     table = table.set_column(2, "state", pyarrow.array(states))
     keep = rng.random(len(states)) < 0.93
     again = rng.random(len(states)) < 0.01
+    rewards = np.asarray(table.column("reward")).copy()
+    rewards[rng.random(len(states)) < 0.02] = np.nan
+    table = table.set_column(table.column_names.index("reward"), "reward", pyarrow.array(rewards, from_pandas=False))
+    numbers = pyarrow.array(users % 2, mask=rng.random(len(states)) < 0.01)
+    table = table.set_column(table.column_names.index("episode"), "episode", numbers)
     return pyarrow.concat_tables([table.filter(pyarrow.array(keep)), table.filter(pyarrow.array(again))])
 
 
@@ -134,6 +139,14 @@ if HAS_SPARK:
                 ):
                     described = LogFormat(4, 3, 5, **options)
                     assert same(count(str(log), described), count(spark.open_files([str(log)]), described))
+                tidy = tmp_path / "tidy.parquet"  # nothing missing: counted without looking up episodes
+                rng = np.random.default_rng(1)
+                played = Episodes(rng.integers(4, size=(50, 6)), rng.integers(3, size=(50, 5)), rng.random((50, 5)))
+                pyarrow.parquet.write_table(table_of(played), tidy)
+                assert LoggedData(str(tidy), LogFormat(4, 3, 5))._shortcut is not None
+                assert same(
+                    count(str(tidy), LogFormat(4, 3, 5)), count(spark.open_files([str(tidy)]), LogFormat(4, 3, 5))
+                )
                 named = LogFormat(4, 3, 5, state_names=("0", "1", "2", "3"))
                 frame = session.read.parquet(str(log))
                 assert same(count(str(log), LogFormat(4, 3, 5)), count(frame, named))
