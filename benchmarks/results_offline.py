@@ -199,7 +199,8 @@ def plot(chosen: list[Setting], rows: list[dict[str, Any]], path: Path) -> None:
             if plain == open_data:
                 users, means, errors = zip(*points, strict=True)
                 style = "--" if "paper" in label or "theory" in label else "-"
-                axes.errorbar(users, means, errors, marker="o", capsize=2, label=label, linestyle=style)
+                marker = "x" if "vapvi" in label else "o"  # without noise both are the same here
+                axes.errorbar(users, means, errors, marker=marker, capsize=2, label=label, linestyle=style)
         axes.set_xscale("log")
         axes.set_ylim(bottom=0.0)
         axes.set_xlabel("users")
