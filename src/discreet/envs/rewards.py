@@ -49,6 +49,9 @@ class RewardLaw:
             if not math.isfinite(value) or value <= 0:
                 raise ValueError(f"{name} is {value}; it must be a finite number above 0")
             object.__setattr__(self, name, value)
+        for name, kind in (("alpha", "alpha-stable"), ("df", "student-t"), ("tail_index", "pareto")):
+            if self.kind != kind and getattr(self, name) != getattr(RewardLaw, name):
+                raise ValueError(f"{name} belongs to the {kind} law; the law is {self.kind}")
         if self.kind == "alpha-stable" and not 1 < self.alpha <= 2:
             raise ValueError(f"alpha is {self.alpha}; it must lie in (1, 2], as a stable law has no mean below")
         if self.kind == "student-t" and self.df <= 1:
