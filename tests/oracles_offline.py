@@ -80,8 +80,43 @@ def histogram(T: np.ndarray, R: np.ndarray, units: int, cells: Any) -> np.ndarra
     return out
 
 
+def reading(release: Any, strictness: float, doubt: float, strictest: float, surplus: float, signal: float) -> Any:
+    """(shares, counts, known) of one reading of a noisy histogram, cell by cell; rewards unknown."""
+    sd = math.sqrt(release.variance)
+    shares, counts, known = [], [], []
+    for row, exists in zip(release.values, release.cells.admitted, strict=True):
+        items = {x: row[x] for x in range(len(row)) if exists[x]}
+        low = math.log(len(items) / doubt) * sd / math.sqrt(2)
+        threshold = low + strictness * max(strictest * release.width - low, 0.0)
+        kept = {x: v for x, v in items.items() if v > threshold}
+        total = sum(kept.values())
+        whole = sum(items.values())
+        if total < max(5.0, (threshold + surplus * sd) * math.sqrt(len(kept) + 1)):
+            kept = {}
+            if whole > 0.0 and whole >= signal * sd * math.sqrt(len(items)):
+                low, high = min(items.values()) - whole, max(items.values())
+                for _ in range(200):  # max(0, item − shift) sums to the whole
+                    shift = (low + high) / 2
+                    low, high = (
+                        (shift, high) if sum(max(0.0, v - shift) for v in items.values()) > whole else (low, shift)
+                    )
+                kept, total = {x: max(0.0, v - high) for x, v in items.items()}, whole
+        shares.append([kept.get(x, 0.0) / sum(kept.values()) if kept else 0.0 for x in range(len(row))])
+        counts.append(total)
+        known.append(bool(kept))
+    return np.array(shares), np.array(counts), np.array(known)
+
+
 def cautious_quality(
-    shares: np.ndarray, counts: np.ndarray, known: np.ndarray, sd: float, horizon: int, S: int, A: int, options: Any
+    shares: np.ndarray,
+    counts: np.ndarray,
+    known: np.ndarray,
+    sd: float,
+    horizon: int,
+    S: int,
+    A: int,
+    options: Any,
+    follow: np.ndarray | None = None,
 ) -> np.ndarray:
     """Q of the one-hot learner by the formula of its docstring, with plain loops; rewards unknown."""
     c_, d, k, iota = options
@@ -104,7 +139,7 @@ def cautious_quality(
                 q -= k * sd / n * math.sqrt(sum(max(0.0, v[x] - mean) ** 2 for x in range(2 * Y) if p[x] > 0))
                 quality[h, s, a] = min(max(q, 0.0), horizon - h)
         V = np.zeros(Y)
-        V[:S] = quality[h].max(axis=1)
+        V[:S] = quality[h].max(axis=1) if follow is None else quality[h][np.arange(S), follow[h]]
     return quality
 
 

@@ -1,4 +1,4 @@
-"""The one-hot learner: one noisy histogram of steps, what may be noise is set to zero, plans avoid the unknown."""
+"""The one-hot learner: one noisy histogram of steps read in several ways, the plan that none of them regrets much."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class OneHotVI:
-    """Pessimistic value iteration on a noisy histogram of steps.
+    """Pessimistic value iteration on a noisy histogram of steps, read in several ways.
 
-    Items below ln(n_sub/doubt)·sd/√2 are set to 0 (maybe noise); a cell is known when what is left stands out of
+    One reading: items below a threshold are set to 0 (maybe noise); a cell is known when what is left stands out of
     its noise, or else when its total does (then the nearest non-negative items with that total). Over the items that
     are left, v = paid + V(s'), p their shares and N their sum:
 
@@ -37,47 +37,76 @@ class OneHotVI:
     noise: it answers logs whose rare actions look good by luck. The fourth is for noise on the items that were kept,
     of which only the favourable ones tempt. `rewards` (G, S, A) declares rewards known.
 
-    Source: ours; the zeroing rule is Spotlight's.   Cost: O(H·S²·A).
+    No threshold is right everywhere: a low one keeps noises, and one of them may promise more than the truth holds;
+    a high one loses thin cells. So the thresholds t run from ln(n_sub/doubt)·sd/√2, which the noises of one cell
+    seldom cross, to .8 of the release's width, which hardly any noise crosses; each reading makes a policy πₜ, and
+    the one whose largest relative regret over the readings is least is taken:
+
+    min over π ∈ {πₜ} of max over t of (V*ₜ − Vₜ(π)) / (V*ₜ + .1·max V*),   V*ₜ = max over π of Vₜ(π)
+
+    Vₜ(π) is the cautious value of π in reading t from the states that the log visits (at the first stage).
+
+    Source: ours; the zeroing rule is Spotlight's.   Cost: O(H·S²·A) per reading.
     """
 
     rewards: Floats | None = None
     confidence_scale: float = 0.1
     hiding: float = 1.5
+    tilted_hiding: float = 2.5  # for releases of one step per user, where rare cells weigh as much as others
     spread: float = 1.0
-    doubt: float = 0.05
-    tilted_doubt: float = 0.2  # for releases of one step per user, which show rare cells better
-    tilted_caution: float = 1.3  # factor on hiding and spread for these
+    doubt: float = 0.3
+    strictest: float = 0.8
+    readings: int = 3
     surplus: float = 0.7
     fewest: float = 5.0
     signal: float = 1.0
     tie_seed: int = 0
 
-    def estimate(self, release: PrivateHistogram) -> Estimate:
-        cells, sd, sizes = release.cells, release.deviation, release.cells.sizes
-        doubt = self.tilted_doubt if release.tilted else self.doubt
-        reach = np.log(sizes / doubt) * math.sqrt(0.5)
-        kept = np.where(cells.admitted & (release.values > (reach * sd)[:, None]), release.values, 0.0)
-        counts, survivors = kept.sum(axis=1), (kept > 0.0).sum(axis=1)
+    def read(self, release: PrivateHistogram, strictness: float) -> Estimate:
+        """One reading, with the lowest threshold at strictness 0 and the highest at 1."""
+        cells, sd = release.cells, release.deviation
+        lowest = np.log(cells.sizes / self.doubt) * math.sqrt(0.5) * sd
+        threshold = lowest + strictness * np.maximum(self.strictest * release.width - lowest, 0.0)
+        shares, counts = np.empty(release.values.shape), np.empty(cells.num_cells)
+        known = np.empty(cells.num_cells, dtype=np.bool_)
         fewest = self.fewest if sd > 0 else 1.0
-        known = counts >= np.maximum(fewest, (reach + self.surplus) * sd * np.sqrt(survivors + 1.0))
-        shares = np.where(known[:, None], kept / np.where(known, counts, 1.0)[:, None], 0.0)
-        kernel.rescue(release.values, cells.admitted, sizes, sd, self.signal, shares, counts, known)
+        kernel.zero(release.values, cells.admitted, threshold, self.surplus * sd, fewest, shares, counts, known)
+        kernel.rescue(release.values, cells.admitted, cells.sizes, sd, self.signal, shares, counts, known)
         if self.rewards is not None:  # what was paid is known better than the release says
             shares[:, 0::2] += shares[:, 1::2]
             shares[:, 1::2] = 0.0
         return Estimate(shares, counts, known)
 
+    def estimate(self, release: PrivateHistogram) -> Estimate:
+        """The reading whose policy is taken."""
+        readings = [self.read(release, t) for t in np.linspace(0.0, 1.0, self.readings)]
+        if release.deviation == 0.0:  # all are the same
+            return readings[0]
+        cells = release.cells
+        items = release.values[: cells.num_cells // cells.stages]
+        start = np.maximum(items.reshape(cells.num_states, -1).sum(axis=1), 0.0)
+        if not start.any():
+            start = np.ones(cells.num_states)
+        policies = [self.values(release, reading)[2] for reading in readings]
+        worth = np.array(
+            [[start @ self.values(release, reading, policy)[1][0] for reading in readings] for policy in policies]
+        )
+        return readings[least_regret(worth)]
+
     def values(
         self, release: PrivateHistogram, estimate: Estimate, policy: Ints | None = None, cautious: bool = True
     ) -> tuple[Floats, Floats, Ints]:
-        """(quality, value, actions) of the greedy policy or of a given one; without caution, plain estimates."""
+        """(quality, value, actions) of the greedy policy or of a given one; without caution, plain estimates.
+
+        Of a given policy only the qualities of its own actions are computed, the others are 0.
+        """
         cells = release.cells
         H, S, A = shape = cells.shape
         iota = math.log(S * A * H * max(math.log2(max(release.num_users, 2)), 1.0) / 0.1)
         rewards = np.zeros(cells.num_cells)
         if self.rewards is not None:
             rewards = np.broadcast_to(self.rewards, (cells.stages, S, A)).reshape(-1).astype(np.float64)
-        caution = (self.tilted_caution if release.tilted else 1.0) if cautious else 0.0
+        hiding = self.tilted_hiding if release.tilted else self.hiding
         quality, value = np.empty(shape), np.empty((H + 1, cells.num_successors))
         actions = np.empty((H, S), dtype=np.int64)
         kernel.cautious_values(
@@ -88,8 +117,8 @@ class OneHotVI:
             release.deviation,
             self.rewards is not None,
             self.confidence_scale if cautious else 0.0,
-            self.hiding * caution,
-            self.spread * caution,
+            hiding if cautious else 0.0,
+            self.spread if cautious else 0.0,
             iota,
             np.empty((0, 0), dtype=np.int64) if policy is None else policy,
             tie_order(shape, self.tie_seed),
@@ -104,3 +133,14 @@ class OneHotVI:
         policy = np.zeros(release.cells.shape)
         np.put_along_axis(policy, actions[..., None], 1.0, axis=2)
         return Plan(policy, value, quality, release.num_users, actions=actions)
+
+
+def least_regret(worth: Floats, softness: float = 0.1) -> int:
+    """The row whose largest (best − value)/(best + softness·max best) over the columns is least; the first of equals.
+
+    Columns are readings of one release. Those in which nobody earns much cannot outweigh the others.
+    """
+    best = worth.max(axis=0)
+    scale = best + softness * best.max()
+    regrets = np.divide(best - worth, scale, out=np.zeros_like(worth), where=scale > 0.0)
+    return int(regrets.max(axis=1).argmin())

@@ -40,6 +40,33 @@ def steps_offered(
 
 
 @compiled
+def zero(
+    sums: Floats,  # (C, 2Y)
+    admitted: Mask,
+    thresholds: Floats,  # (C,)
+    surplus: float,
+    least: float,
+    shares: Floats,  # (C, 2Y) out
+    counts: Floats,  # (C,) out
+    known: NDArray[np.bool_],  # (C,) out
+) -> None:
+    """Keep the m items above t; a cell is known when their sum reaches max(least, (t + surplus)·√(m+1))."""
+    C, columns = sums.shape
+    for c in range(C):
+        kept, total = 0, 0.0
+        for x in range(columns):
+            shares[c, x] = 0.0
+            if admitted[c, x] and sums[c, x] > thresholds[c]:
+                shares[c, x] = sums[c, x]
+                total += sums[c, x]
+                kept += 1
+        counts[c] = total
+        known[c] = total >= max(least, (thresholds[c] + surplus) * np.sqrt(kept + 1.0))
+        for x in range(columns):
+            shares[c, x] = shares[c, x] / total if known[c] else 0.0
+
+
+@compiled
 def rescue(
     sums: Floats,  # (C, 2Y)
     admitted: Mask,
@@ -106,7 +133,7 @@ def cautious_values(
                 − k·(sd/N)·√(Σ_{p_x > 0} max(0, v_x − Σ p·v)²), 0, H−h),   v_x = paid_x + V_{h+1}(s'_x), low = min V
 
     An unknown cell has Q = 0, or its reward where that is certain (rewards are then added to V and not doubted).
-    Whoever is in the last of Y = S+1 states has left: its value is 0.
+    Whoever is in the last of Y = S+1 states has left: its value is 0. Following a policy, other actions get Q = 0.
     """
     H, S, A = quality.shape
     columns = shares.shape[1]
@@ -125,6 +152,9 @@ def cautious_values(
             best, best_quality = order[h, s, 0], -np.inf
             for j in range(A):
                 a = order[h, s, j]
+                if follow and a != policy[h, s]:
+                    quality[h, s, a] = 0.0
+                    continue
                 c = (g * S + s) * A + a
                 certain = means[c] if certain_rewards else 0.0
                 q = certain
@@ -147,8 +177,5 @@ def cautious_values(
                 quality[h, s, a] = q
                 if q > best_quality:
                     best, best_quality = a, q
-            if follow:
-                best = policy[h, s]
-                best_quality = quality[h, s, best]
             actions[h, s] = best
             values[h, s] = best_quality

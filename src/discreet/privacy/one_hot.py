@@ -209,7 +209,7 @@ class Tilted:
     neighbours: Neighbours = "replace"
     beta: float = 0.01
     episodes_per_user: int = 1
-    pilot: float = 0.05
+    pilot: float = 0.1
 
     def __post_init__(self) -> None:
         check_common(self.neighbours, self.beta, self.episodes_per_user)
@@ -274,7 +274,7 @@ class Tilted:
 
 
 def tilted_weights(visits: Floats, deviation: float, num_users: int, horizon: int) -> Floats:
-    """w = min(H, κ·μ^(−3/4)), κ so that Σ μ·w = H, from a noisy pilot: post-processing.
+    """w = min(H, κ/μ), κ so that Σ μ·w = H, from a noisy pilot: about equally many reports from every cell.
 
     μ = visits per user. Cells that do not stand out of the pilot's noise share what is left of H, at least 2 %.
     """
@@ -286,12 +286,11 @@ def tilted_weights(visits: Floats, deviation: float, num_users: int, horizon: in
         rest = max(horizon - float(mu.sum()), 0.02 * horizon)
         mu[~seen] = rest / unseen
     mu *= horizon / mu.sum()
-    root = mu**-0.75
-    low, high = 0.0, horizon / root.min()
-    for _ in range(100):  # Σ μ·min(H, κ·μ^(−3/4)) grows with κ
+    low, high = 0.0, horizon * float(mu.max())
+    for _ in range(100):  # Σ min(μ·H, κ) grows with κ
         kappa = 0.5 * (low + high)
-        if float((mu * np.minimum(horizon, kappa * root)).sum()) > horizon:
+        if float(np.minimum(mu * horizon, kappa).sum()) > horizon:
             high = kappa
         else:
             low = kappa
-    return np.minimum(float(horizon), low * root)
+    return np.minimum(float(horizon), low / mu)
