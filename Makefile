@@ -2,8 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
+# The published tables of ICU-Sepsis, 1 MB; what its package would bring along is not needed to read them.
+TABLES := 'icu-sepsis>=2,<3'
 
-.PHONY: help install demo test lint bench results-spotlight docs clean results-online results-adversarial results-shuffle results-offline test-spark
+.PHONY: help install demo test lint bench results-spotlight docs clean results-online results-adversarial results-shuffle results-offline results-icu test-spark
 
 help:
 	@echo "make demo     install, compare the learners on RiverSwim, write demo/regret.png"
@@ -16,6 +18,7 @@ help:
 	@echo "make results-adversarial  the table of docs/results-adversarial.md (up to 40 minutes, can be continued)"
 	@echo "make docs     rewrite docs/algorithms.md from the catalog"
 	@echo "make results-offline  measure what is learned from logs (resumable), tables in results/offline"
+	@echo "make results-icu      the tables of docs/icu-sepsis.md (up to 20 minutes, can be continued)"
 	@echo "make test-spark       install Spark, start a cluster on this machine, compare its counts with DuckDB's"
 	@echo "make clean    remove everything that make made (results of your own runs stay)"
 
@@ -27,10 +30,12 @@ $(STAMP): pyproject.toml constraints.txt
 	if command -v uv >/dev/null 2>&1; then \
 	  uv venv --quiet --allow-existing --python "$(PYTHON)" .venv; \
 	  uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'; \
+	  uv pip install --quiet --python $(BIN)/python --no-deps $(TABLES); \
 	else \
 	  "$(PYTHON)" -m venv .venv; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	    --constraint constraints.txt --editable '.[dev]'; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(TABLES); \
 	fi
 	@touch $@
 
@@ -66,6 +71,9 @@ docs: install
 
 results-offline: install
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/results_offline.py
+
+results-icu: install
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/results_icu.py
 
 # Spark is an extra: it brings its own Java where none is installed (the test hides the one that is).
 test-spark: install
