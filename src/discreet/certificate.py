@@ -65,7 +65,10 @@ def ledger_json(parts: Mapping[str, Guarantee]) -> list[dict[str, Any]]:
 def write(folder: Path, policy: Policy, certificate: Mapping[str, Any], key: Path | None = None) -> None:
     """The policy, its certificate for programs and for people, digests of all, and a signature of the digests."""
     secret = check_folder(folder, key)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be written: {error.strerror}") from None
     (folder / SIGNATURE).unlink(missing_ok=True)
     policy.save(folder)
     document = {**certificate, "digests": {name: digest(folder / name) for name in (PARQUET, CSV)}}
@@ -106,7 +109,8 @@ def private_key(path: Path) -> Ed25519PrivateKey:
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError) as error:
-        raise ValueError(f"{path} holds no readable private key: {error}") from None
+        reason = getattr(error, "strerror", None) or str(error).partition(".")[0]
+        raise ValueError(f"{path} holds no readable private key: {reason}") from None
     if not isinstance(key, Ed25519PrivateKey):
         raise ValueError(f"{path} holds a {type(key).__name__}; expected an Ed25519 key")
     return key

@@ -33,6 +33,9 @@ OPEN = tuple(name for name, entry in FROM_LOGS.items() if not entry.private)
 TILT_USERS, LARGEST_TILT = 200.0, 2.0
 #: Steps that are held in memory for that.
 MOST_STEPS = 20_000_000
+#: (step, state, action, successor)
+MOST_COUNTERS = 2_000_000_000
+SMALLER = "pool the steps or declare fewer states"
 #: One pair in six stands out of its noise by one standard deviation without any visit.
 HARDLY = 0.2
 
@@ -181,6 +184,8 @@ def fit(
     _check_options(name, bonus, confidence_scale, split, declared)
     structure = PublicStructure(start, _declared_successors(successors, log, name))
     _check_plan_horizon(plan_horizon, log, name)
+    if phi is None and _counters(log) > MOST_COUNTERS:
+        raise ValueError(f"states, actions and steps make {_counters(log):,} counters, too many; {SMALLER}")
     spent = Budget.pure(math.inf) if budget is None else budget
     log = replace(log, first_visits=name == "one-hot" and log.pooled and spent.kind != "pure")
     data = LoggedData(source, log, table)
@@ -205,7 +210,14 @@ def fit(
     )
     learn = FROM_LOGS[choice.algorithm].learn
     assert learn is not None
-    return _fitted(learn(task), choice, task, notices)
+    try:
+        return _fitted(learn(task), choice, task, notices)
+    except MemoryError:
+        raise ValueError(f"there is not enough memory for {_counters(log):,} counters; {SMALLER}") from None
+
+
+def _counters(log: LogFormat) -> int:
+    return log.spec.stages * log.num_states * log.num_actions * log.spec.num_states
 
 
 def _check_options(name: str, bonus: str, scale: float | None, split: bool, rewards: Floats | None) -> None:

@@ -174,6 +174,11 @@ def test_learners_of_the_other_command_are_sent_there(log, tmp_path):
         (("--algorithm", "apvi", "--epsilon", 1), "takes no budget"),
         (("--epsilon", 1, "--bonus", "azuma"), "bernstein or hoeffding"),
         (("--epsilon", 1, "--split"), "does not make two regressions"),
+        (("--epsilon", 1, "--table", "visits"), "is no database"),
+        (("--epsilon", 1, "--states", 0), "num_states is 0"),
+        (("--epsilon", 1, "--states", 100_000), "counters, too many; pool the steps"),
+        (("--epsilon", 1, "--horizon", 10**8), "cannot be counted"),
+        (("--epsilon", 1, "--users", 0), "num_users is 0"),
         (("--epsilon", 1, "--sign", "absent.pem"), "no readable private key"),
         (("--epsilon", 1, "--initial", "absent.csv"), "absent.csv cannot be read: No such file"),
         (("--epsilon", 1, "--rho", 1), "state a budget"),
@@ -197,6 +202,59 @@ def test_mistakes_are_one_sentence_and_exit_2(log, tmp_path, more, words):
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "policy").exists()
+
+
+TEN = {name: [0] * 10 for name in ("step", "state", "action", "reward", "next_state")} | {"user": list(range(10))}
+
+
+def column(name, values):
+    return pyarrow.table(TEN | {name: values})
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (column("state", [[0]] * 10), "column 'state' holds neither numbers nor text"),
+        (column("step", pyarrow.array([0] * 10, pyarrow.timestamp("s"))), "column 'step' holds neither"),
+        (column("action", [True] * 10), "column 'action' holds neither"),
+        (column("state", ["ill"] * 10), "need a list of them"),
+        (column("state", [0.5] * 10), "10 rows, 10 unreadable"),
+        (column("user", [None, *range(9)]), "1 rows name no user"),
+        (
+            pyarrow.table({"user": [1], "step": [0]}),
+            "no column 'state', 'action', 'reward'; its columns are user, step",
+        ),
+        (column("state", [0] * 10).slice(0, 0), "the log holds no rows"),
+        (b"this is no parquet file", "cannot be read: Invalid Input Error"),
+        (b"", "empty file"),
+    ],
+)
+def test_logs_that_cannot_be_counted_are_refused_in_one_sentence(log, words, tmp_path):
+    path = tmp_path / "log.parquet"
+    if isinstance(log, bytes):
+        path.write_bytes(log)
+    else:
+        pyarrow.parquet.write_table(log, path)
+    done = fit(path, tmp_path / "policy", "--epsilon", 1)
+    assert done.exit_code == 2
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "policy").exists()
+
+
+def test_one_person_with_very_many_rows_counts_once(tmp_path):
+    """A user with 200 000 rows, in episodes of her own, moves the result as much as anybody."""
+    n = 200_000
+    everybody = {**{name: np.zeros(n + 9, np.int64) for name in TEN}, "episode": np.arange(n + 9)}
+    everybody["user"] = np.concatenate([np.arange(1, 10), np.zeros(n, np.int64)])
+    pyarrow.parquet.write_table(pyarrow.table(everybody), tmp_path / "log.parquet")
+    done = run(
+        *("fit", tmp_path / "log.parquet", "--states", 1, "--actions", 1, "--horizon", 1, "--epsilon", "inf"),
+        *("--algorithm", "dp-apvi", "--out", tmp_path / "policy", "--json"),
+    )
+    document = json.loads(done.stdout)
+    assert document["unit"]["users"] == 10
+    assert document["not_private"]["cut_rows"] == n - 1
 
 
 def test_calibrate_offline_counts_users_before_any_data():

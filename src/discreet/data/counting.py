@@ -23,6 +23,9 @@ from discreet.statistics import Counts, CountSpec
 MARKS = 62
 
 
+CHECK = "check the declared states, actions and horizon (states or actions that have names need a list of them)"
+
+
 @dataclass(frozen=True)
 class Repairs:
     """What was wrong with a log and left out. These numbers are not private: they are for whoever holds the data."""
@@ -122,7 +125,7 @@ class LoggedData:
         if not number.size:
             raise ValueError(
                 f"no row of the log can be counted ({repairs.rows:,} rows, {repairs.unreadable_rows:,} unreadable); "
-                "check the declared states, actions and horizon"
+                f"{CHECK}"
             )
         T.reshape(-1)[code] = number
         R.reshape(-1)[code] = paid
@@ -141,7 +144,7 @@ class LoggedData:
             "ORDER BY person, episode, step"
         )
         if not rows.num_rows:
-            raise ValueError("no row of the log can be counted; check the declared states, actions and horizon")
+            raise ValueError(f"no row of the log can be counted; {CHECK}")
         person, episode = (_changes(rows.column(name)) for name in ("person", "episode"))
         person[0] = True
         repairs = self.repairs
@@ -180,6 +183,12 @@ def prepare(engine: Engine, log: LogFormat) -> None:
             f"the log has no column {names}; its columns are {', '.join(kinds)} (say which one it is: "
             f"{missing[0]}=NAME)"
         )
+    for role in ("step", "state", "action", "next_state"):
+        named = log.action_names if role == "action" else log.state_names
+        if kinds.get(log.column(role)) == "other" and (role == "step" or named is None):
+            raise ValueError(
+                f"column {log.column(role)!r} holds neither numbers nor text; expected whole numbers from 0"
+            )
     for view, listed in (("state_names", log.state_names), ("action_names", log.action_names)):
         if listed is not None:
             engine.register(view, pa.table({"name": list(listed), "code": list(range(len(listed)))}))

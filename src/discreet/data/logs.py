@@ -9,6 +9,7 @@ import glob
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -24,6 +25,9 @@ from discreet.statistics import CountSpec
 #: What a column of a log can mean. `episode` and `next_state` may be absent.
 ROLES = ("user", "episode", "step", "state", "action", "reward", "next_state")
 OPTIONAL = ("episode", "next_state")
+
+#: Steps of an episode: each is a bit of the marks that show repeated and missing ones.
+LONGEST = 100_000
 
 Kind = Literal["int", "float", "text", "other"]
 EarlyEnd = Literal["absorb", "keep"]
@@ -76,6 +80,13 @@ class LogFormat:
             raise ValueError(
                 f"episodes_per_user is {self.episodes_per_user!r}; it must be a whole number of at least 1"
             )
+        for name, count in (("num_states", self.num_states), ("num_actions", self.num_actions)):
+            if count < 1:
+                raise ValueError(f"{name} is {count}; it must be at least 1")
+        if self.horizon > LONGEST:
+            raise ValueError(f"horizon is {self.horizon}; episodes of more than {LONGEST:,} steps cannot be counted")
+        if self.num_users is not None and self.num_users < 1:
+            raise ValueError(f"num_users is {self.num_users}; it must be at least 1")
         if not self.enforce and self.early_end == "absorb":
             raise ValueError("where an episode ends is not looked at when enforce is False; use early_end='keep'")
         _ = self.spec
@@ -131,10 +142,27 @@ class DuckDB:
 
     def keep(self, name: str, query: str, materialise: bool) -> None:
         what = "TABLE" if materialise else "VIEW"
-        self.connection.execute(f"CREATE OR REPLACE TEMP {what} {name} AS {query}")
+        with _unreadable():
+            self.connection.execute(f"CREATE OR REPLACE TEMP {what} {name} AS {query}")
 
     def fetch(self, query: str) -> pa.Table:
-        return self.connection.sql(query).to_arrow_table()
+        with _unreadable():
+            return self.connection.sql(query).to_arrow_table()
+
+
+@contextmanager
+def _unreadable() -> Iterator[None]:
+    """What a file turns out to hold when it is read to its end is the file's fault, and said in one sentence."""
+    try:
+        yield
+    except (
+        duckdb.BinderException,
+        duckdb.ConversionException,
+        duckdb.InvalidInputException,
+        duckdb.IOException,
+        duckdb.OutOfMemoryException,
+    ) as error:
+        raise ValueError(f"the log cannot be read: {str(error).splitlines()[0]}") from None
 
 
 class Spark:
@@ -166,7 +194,7 @@ class Spark:
 def _kind(name: str) -> Kind:
     """A column's kind from the name of its type, in either engine."""
     kind = name.upper()
-    if "INT" in kind or kind in ("LONG", "SHORT", "BYTE"):
+    if kind.endswith("INT") or kind in ("INTEGER", "UINTEGER", "LONG", "SHORT", "BYTE"):
         return "int"
     if kind.startswith(("DOUBLE", "FLOAT", "REAL", "DECIMAL")):
         return "float"
@@ -235,6 +263,8 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
     if len(suffixes) > 1:
         raise ValueError(f"the log mixes {', '.join(sorted(suffixes))} files; give files of one kind")
     (suffix,) = suffixes
+    if table is not None and suffix not in (".duckdb", ".db"):
+        raise ValueError(f"{paths[0]} is no database; a table can be named only in a .duckdb file")
     connection = engine.connection
     try:
         if suffix in (".duckdb", ".db"):
