@@ -1,6 +1,6 @@
-"""The numbers of docs/results-offline.md, from seeds 0..9: resumable, one JSON line per finished fit.
+"""The numbers of docs/results-offline.md: resumable, one JSON line per finished fit.
 
-    python benchmarks/results_offline.py [--seeds 10] [--out results/offline] [--only WORD]
+    python benchmarks/results_offline.py [--first SEED] [--seeds 10] [--out results/offline] [--only WORD]
 
 Writes offline.jsonl, offline.md (the tables) and offline.png (the linear setting).
 """
@@ -215,7 +215,7 @@ def plot(chosen: list[Setting], rows: list[dict[str, Any]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--first", type=int, help="default: 400, and 0 for the linear setting")
     parser.add_argument("--out", type=Path, default=Path("results/offline"))
     parser.add_argument("--only", default="")
     options = parser.parse_args()
@@ -226,7 +226,8 @@ def main() -> None:
     chosen = [s for s in settings() if options.only in f"{s.group} {s.name} {s.learner}"]
     for setting in chosen:
         name = f"{setting.group}: {setting.name}: {setting.learner}"
-        for seed in range(options.first, options.first + options.seeds):
+        first = (0 if setting.group == "linear" else 400) if options.first is None else options.first
+        for seed in range(first, first + options.seeds):
             for instance in setting.instances:
                 if (name, instance, seed) in done:
                     continue
