@@ -34,7 +34,8 @@ from discreet.privacy.local import LocalLaplace, LocalSampled
 from discreet.privacy.local_reports import LocalReports
 from discreet.privacy.protocol import Privatizer
 from discreet.privacy.reports import Reports
-from discreet.privacy.shuffle import Shuffle, ShuffleBatches, ShuffleReports
+from discreet.privacy.shuffle import Shuffle, ShuffleBatches
+from discreet.privacy.shuffle_reports import ShuffleReports
 from discreet.privacy.tree import Tree
 from discreet.privacy.truncated import TruncatedEpochs, TruncatedExact, TruncatedLocal, TruncatedTree
 from discreet.releases import PrivateCounts

@@ -12,7 +12,8 @@ from discreet.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.shuffle import Shuffle, ShuffleReports
+from discreet.privacy.shuffle import Shuffle
+from discreet.privacy.shuffle_reports import ShuffleReports
 from discreet.privacy.shuffler import Shuffler, tally
 from discreet.statistics import CountSpec
 from discreet.targets import Targets

@@ -23,16 +23,9 @@ from discreet.privacy.accounting import Budget
 from discreet.privacy.audit import MECHANISMS, Settings, audit, audited
 from discreet.privacy.calibration import calibrate, forecast
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.shuffle import (
-    BitLaw,
-    Changes,
-    Shuffle,
-    ShuffleBatches,
-    ShuffleNoise,
-    ShuffleReports,
-    honest_epsilon,
-    summed_bits,
-)
+from discreet.privacy.shuffle import Shuffle, ShuffleBatches, summed_bits
+from discreet.privacy.shuffle_law import BitLaw, Changes, honest_epsilon
+from discreet.privacy.shuffle_reports import ShuffleNoise, ShuffleReports
 from discreet.privacy.shuffler import HALF, CountBits, Shuffler
 from discreet.schedules import GeometricEpochs
 from discreet.statistics import Counts, CountSpec

@@ -26,7 +26,8 @@ from discreet.privacy.local import LocalLaplace, LocalSampled, unary_cost
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
 from discreet.privacy.one_shot import OneShot
 from discreet.privacy.protocol import Privatizer
-from discreet.privacy.shuffle import Shuffle, tables_of
+from discreet.privacy.shuffle import Shuffle
+from discreet.privacy.shuffle_law import tables_of
 from discreet.privacy.shuffler import BitEncoder, CountBits
 from discreet.privacy.streams import CountStream
 from discreet.privacy.sums import RawSums

@@ -25,7 +25,8 @@ from discreet.privacy.losses import CentralLosses
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.protocol import Privatizer, Stream
 from discreet.privacy.reports import Reports
-from discreet.privacy.shuffle import Shuffle, ShuffleBatches, ShuffleReports, most_cells
+from discreet.privacy.shuffle import Shuffle, ShuffleBatches, most_cells
+from discreet.privacy.shuffle_reports import ShuffleReports
 from discreet.privacy.tree import Tree
 from discreet.privacy.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree, bounded
 from discreet.releases import PerTable, PrivateCounts

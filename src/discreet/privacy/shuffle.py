@@ -1,196 +1,45 @@
-"""Counts and reports of shuffled bits: no curator sees anyone, noise comes from the users themselves.
+"""Counts of shuffled bits: no curator sees anyone, noise comes from the users themselves.
 
 Every batch of users is encoded, shuffled and counted once (`shuffler.py`); how many noise bits it takes follows from
-exact accounting (`binomial.py`). In a simulation the three roles are played at once, with sums of the same law.
+exact accounting (`shuffle_law.py`). In a simulation the three roles are played at once, with sums of the same law.
 Proof: shuffle.md.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Literal, NamedTuple, NoReturn
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from discreet.batches import Batch
 from discreet.episodes import Episodes
-from discreet.kernels import spotlight as kernel
 from discreet.mdp import Floats, Ints
 from discreet.planning import Plan
 from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of, no_privacy
-from discreet.privacy.client import Tables, below
+from discreet.privacy.client import below
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.reports import alphabet_of, checked_episodes, checked_targets, encoded
-from discreet.privacy.shuffler import (
-    HALF,
-    BitEncoder,
-    CountBits,
-    FirstVisitBits,
-    Messages,
-    Tally,
-    honest_users,
-    tally,
-    unbiased,
+from discreet.privacy.reports import checked_episodes
+from discreet.privacy.shuffle_law import (
+    BitLaw,
+    Bits,
+    Changes,
+    ShuffledStream,
+    check_encoder,
+    check_shuffle,
+    entry_of,
+    honest_epsilon,
+    printed_guarantee,
+    shared_assumptions,
 )
-from discreet.privacy.streams import assumptions
+from discreet.privacy.shuffler import BitEncoder, CountBits, Messages, Tally, unbiased
 from discreet.releases import PerTable, PrivateCounts
 from discreet.statistics import Counts, CountSpec
-from discreet.structure import PublicStructure
-from discreet.targets import PrivateReports, Targets
 
 Calibration = Literal["exact", "paper"]
-MECHANISM = "shuffled-bits"
-TRUSTED = "a shuffler permutes the single messages of every batch and reveals nothing else"
-
-
-# How much noise -----------------------------------------------------------------------------------------------------
-
-
-class Changes(NamedTuple):
-    """How many counters one user can lower and raise at once."""
-
-    down: int
-    up: int
-
-    @classmethod
-    def of(cls, most: int, neighbours: Neighbours) -> Changes:
-        """A user of at most `most` ones against another such user, or against one without any."""
-        return cls(most, most if neighbours == "replace" else 0)
-
-
-class Bits(NamedTuple):
-    """Noise of one user on one counter: so many bits, each 1 with probability flips/2⁶⁴."""
-
-    each: int
-    flips: int
-
-    @property
-    def probability(self) -> float:
-        return self.flips / 2.0**64
-
-    def variance(self, users: int) -> float:
-        return users * self.each * self.probability * (1.0 - self.probability)
-
-
-@dataclass(frozen=True)
-class BitLaw:
-    """Which noise a batch needs, as a function of its size. `printed` is τ per counter as in [BTZCC25] Alg. 4."""
-
-    epsilon: float
-    delta: float
-    changes: Changes
-    honest: float = 1.0
-    most_noise_bits: int | None = None
-    printed: int | None = None
-
-    def bits(self, users: int) -> Bits:
-        """n ≥ 2 users, of whom ⌊honest·n⌋ can be relied on: ⌈m₀/that⌉ bits each, with the least probability.
-
-        Printed: ⌈τ/n⌉ fair bits each for n ≤ τ, else one bit with p = τ/(2n).
-        """
-        if users < 2:
-            raise ValueError(f"a batch of {users} cannot be shuffled; at least 2 users are needed")
-        if not math.isfinite(self.epsilon):
-            return Bits(0, 0)
-        if self.printed is not None:
-            if users <= self.printed:
-                return Bits(math.ceil(self.printed / users), HALF)
-            return Bits(1, math.ceil(self.printed / (2.0 * users) * 2.0**64))
-        reliable = honest_users(users, self.honest)
-        fair = binomial.fewest_fair_bits(*self.changes, self.epsilon, self.delta)
-        most = self.most_noise_bits
-        if reliable < 1 or (most is not None and reliable * most < fair):
-            needed = math.ceil(math.ceil(fair / most) / self.honest) if most else math.ceil(1.0 / self.honest)
-            allowed = "" if most is None else f" with at most {most} noise bit{'s' if most > 1 else ''} each"
-            raise ValueError(
-                f"{users} users{allowed} cannot hide one of them at epsilon = {self.epsilon:g}, delta = "
-                f"{self.delta:g}: a batch needs at least {needed} users"
-            )
-        each = math.ceil(fair / reliable)
-        p = binomial.least_probability(each * reliable, *self.changes, self.epsilon, self.delta)
-        return Bits(each, min(HALF, math.ceil(p * 2.0**64)))
-
-    def spent(self, users: int, honest: float | None = None) -> float:
-        """δ at ε of a batch of so many users, when only a fraction of them can be relied on."""
-        bits = self.bits(users)
-        if bits.each == 0:
-            return 1.0
-        reliable = honest_users(users, self.honest if honest is None else honest)
-        if reliable < 1:
-            return 1.0
-        return binomial.delta_of(bits.each * reliable, bits.probability, *self.changes, self.epsilon)
-
-    def variance(self, users: int) -> float:
-        """Of the noise on one counter, all users together."""
-        return self.bits(users).variance(users)
-
-
-def honest_epsilon(law: BitLaw, users: int, honest: float) -> float:
-    """What is left of ε, at the same δ, when only a fraction of a batch adds its noise; infinite when nothing is."""
-    reliable = honest_users(users, honest)
-    bits = law.bits(users)
-    if reliable < 1 or bits.each == 0:
-        return math.inf
-    return binomial.epsilon_of(bits.each * reliable, bits.probability, *law.changes, law.delta)
-
-
-def printed_guarantee(law: BitLaw, most_users: int) -> float:
-    """The true ε of a printed calibration at its δ: the largest over some batches of 2 to `most_users`.
-
-    Up to τ users there are at least τ fair bits, and more are post-processing of fewer; above, sizes of a geometric
-    grid stand for all (each batch is checked again before it is released).
-    """
-    assert law.printed is not None
-    most = max(2, most_users)
-    sizes = {size for size in (2, min(most, law.printed), most) if size >= 2}
-    sizes |= {min(most, law.printed * 2**i) for i in range(1, 40)}
-    return max(honest_epsilon(law, users, law.honest) for users in sorted(sizes))
-
-
-def check_shuffle(budget: Budget, honest: float, most_noise_bits: int | None) -> None:
-    if budget.rho is not None or (budget.delta == 0.0 and math.isfinite(budget.epsilon or 0.0)):
-        raise ValueError("shuffled bits are (epsilon, delta)-private: state an epsilon and a delta above 0")
-    honest_users(1, honest)
-    if most_noise_bits is not None and (int(most_noise_bits) != most_noise_bits or most_noise_bits < 1):
-        raise ValueError(f"most_noise_bits is {most_noise_bits!r}; it must be a whole number of at least 1")
-
-
-def entry_of(law: BitLaw, statistic: str, epsilon: float) -> LedgerEntry:
-    """All counters of a batch together; the scale is the noise of the fewest fair bits (others differ by little)."""
-    if not math.isfinite(law.epsilon):
-        return LedgerEntry(statistic, MECHANISM, "l1", float(sum(law.changes)), 0.0, 1, math.inf)
-    fair = law.printed or binomial.fewest_fair_bits(*law.changes, law.epsilon, law.delta)
-    return LedgerEntry(
-        statistic, MECHANISM, "l1", float(sum(law.changes)), math.sqrt(fair) / 2.0, 1, epsilon, law.delta
-    )
-
-
-def shared_assumptions(num_episodes: int, noise: NoiseSource, honest: float, *others: str) -> tuple[str, ...]:
-    reliable = (
-        "all users of a batch add their noise"
-        if honest == 1.0
-        else (f"at least a fraction {honest:g} of the users of every batch add their noise and keep it to themselves")
-    )
-    return assumptions(
-        num_episodes, noise, TRUSTED, reliable, "batch sizes depend on public numbers and releases only", *others
-    )
-
-
-# Counts -------------------------------------------------------------------------------------------------------------
-
-
-def tables_of(spec: CountSpec) -> Tables:
-    """The description a device needs."""
-    if spec.reward_range is None:
-        raise ValueError(
-            "reward_range is None, so that a reward cannot be turned into a bit; declare the range rewards are "
-            "clipped to"
-        )
-    return Tables(spec.num_states, spec.num_actions, spec.horizon, spec.stages, spec.grid, spec.reward_range)
 
 
 def most_cells(spec: CountSpec) -> int:
@@ -310,18 +159,14 @@ class Shuffle:
         )
 
 
-class _BatchStream:
-    """What both streams of counts share: the open batch, and the check that nobody is counted twice or for free."""
+class _CountStream(ShuffledStream):
+    """What both streams of counts share: raw sums of the open batch."""
 
     def __init__(self, spec: CountSpec, num_episodes: int, noise: NoiseSource, honest: float) -> None:
-        if isinstance(num_episodes, bool) or int(num_episodes) != num_episodes or num_episodes < 1:
-            raise ValueError(f"num_episodes is {num_episodes!r}; declare a whole number of at least 1")
-        self._spec, self._noise, self._limit, self._honest = spec, noise, int(num_episodes), honest
-        self._tables = tables_of(spec)
+        super().__init__(spec, num_episodes, noise, honest)
         self._shapes = list(spec.shapes().values())
         self._sizes = [math.prod(shape) for shape in self._shapes]
         self._raw: Ints = np.zeros(sum(self._sizes), dtype=np.int64)
-        self._seen = self._users = 0
 
     def _take(self, contribution: Episodes | Counts) -> None:
         if isinstance(contribution, Counts) and not any(table.any() for _, table in contribution.tables()):
@@ -335,25 +180,12 @@ class _BatchStream:
         self._seen += len(episodes)
         self._users += len(episodes)
 
-    def _admit(self, users: int) -> None:
-        if self._seen + users > self._limit:
-            raise ValueError(
-                f"{users} more episodes would exceed the {self._limit} declared when the stream was opened "
-                f"({self._seen} seen); nothing was added"
-            )
-
     def _rewards_width(self, users: int, share: float) -> float:
         """|Σ bits − Σ rewards| over users: Hoeffding for the coins, half a grid step each for rounding."""
         return math.sqrt(0.5 * users * math.log(2.0 / share)) + 0.5 * users * self._spec.grid
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a stream holds raw sums and cannot be pickled or copied")
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._seen} of {self._limit} episodes)"
-
-
-class ShuffleStream(_BatchStream):
+class ShuffleStream(_CountStream):
     """Raw sums of the open batch only; noisy sums of the batches in every cell's window."""
 
     def __init__(self, privatizer: Shuffle, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
@@ -384,14 +216,8 @@ class ShuffleStream(_BatchStream):
 
     def collect(self, encoder: BitEncoder, messages: Messages) -> None:
         """A whole batch that real users sent through a real shuffler; a bad one is refused and leaves no trace."""
-        if self._users:
-            raise ValueError("users of an open batch are waiting; release them before a shuffled batch is collected")
-        if encoder != self.encoder(encoder.users):
-            raise ValueError("the batch was encoded with other public numbers than this stream's; nothing was added")
-        self._admit(encoder.users)
-        batch = tally(encoder, messages, self._honest)
-        self._seen += batch.users
-        self._enter(encoder, batch)
+        check_encoder(encoder, self.encoder(encoder.users))
+        self._collect(encoder, messages)
 
     def release(self) -> PrivateCounts:
         """Noisy sums of all batches; without new users, the last release again."""
@@ -497,7 +323,7 @@ class ShuffleBatches:
         return BatchStream(self, spec, num_episodes, noise)
 
 
-class BatchStream(_BatchStream):
+class BatchStream(_CountStream):
     """Raw sums of the announced batch; its noisy sums leave when all its users have played."""
 
     def __init__(self, privatizer: ShuffleBatches, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
@@ -549,13 +375,7 @@ class BatchStream(_BatchStream):
 
     def collect(self, messages: Messages) -> None:
         """The shuffled messages of the whole announced batch; a bad batch is refused and leaves no trace."""
-        encoder = self.encoder()
-        if self._users:
-            raise ValueError("users of the open batch are waiting; they cannot be mixed with a shuffled batch")
-        self._admit(encoder.users)
-        batch = tally(encoder, messages, self._honest)
-        self._seen += batch.users
-        self._enter(encoder, batch)
+        self._collect(self.encoder(), messages)
 
     def release(self) -> PrivateCounts:
         """The newest complete batch; while one is filling up, the one before it."""
@@ -597,170 +417,3 @@ class BatchStream(_BatchStream):
             reward_range=self._spec.reward_range,
         )
         self._batch = None
-
-
-# One report per user ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ShuffleNoise:
-    """Noise of a batch of reports, for sizing epochs: at sizes on a geometric grid, so that few are calibrated."""
-
-    law: BitLaw
-
-    def variance(self, users: int, items: int) -> float:
-        if not math.isfinite(self.law.epsilon):
-            return 0.0
-        return _variance_near(self.law, math.floor(math.log(max(users, 2)) * 8.0))
-
-
-@lru_cache(maxsize=4096)
-def _variance_near(law: BitLaw, step: int) -> float:
-    users = max(2, math.floor(math.exp(step / 8.0)))
-    while honest_users(users, law.honest) < 1:
-        users += 1
-    return law.variance(users)
-
-
-@dataclass(frozen=True)
-class ShuffleReports:
-    """Every user sends, for every sub-cell of the announced targets, the bit of her first visit and noise bits.
-
-    At most one bit falls and one rises when a user is replaced, whatever H.
-    Guarantee: (ε, δ)-shuffle-DP per user for any number of epochs and any targets chosen from earlier releases,
-    shuffle.md.  Source: ours, on the protocol of [BTZCC25].  Cost: as `Shuffle`.
-    """
-
-    budget: Budget
-    neighbours: Neighbours = "replace"
-    structure: PublicStructure = field(default_factory=PublicStructure)
-    honest: float = 1.0
-    most_noise_bits: int | None = None
-
-    def __post_init__(self) -> None:
-        check_common(self.neighbours, 0.5, 1)
-        check_shuffle(self.budget, self.honest, self.most_noise_bits)
-
-    def law(self) -> BitLaw:
-        assert self.budget.epsilon is not None
-        changes = Changes.of(1, self.neighbours)
-        return BitLaw(self.budget.epsilon, self.budget.delta, changes, self.honest, self.most_noise_bits)
-
-    def users_lost(self, spec: CountSpec) -> float:
-        """About how many users play badly before all cells are known: 16 per cell and unit of noise deviation.
-
-        The rule of the curator's reports (45 users per cell at a deviation of 2.8), not a bound.
-        """
-        deviation = math.sqrt(self.law().variance(10_000)) if math.isfinite(self.law().epsilon) else 0.0
-        return 16.0 * deviation * spec.stages * spec.num_states * spec.num_actions
-
-    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ShuffleReportStream:
-        return ShuffleReportStream(self, spec, num_episodes, noise)
-
-
-class ShuffleReportStream:
-    """Raw reports of the open epoch only; they leave as one noisy histogram."""
-
-    def __init__(self, privatizer: ShuffleReports, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        self._tables = tables_of(spec)
-        if num_episodes < 1:
-            raise ValueError(f"num_episodes is {num_episodes}; declare at least 1")
-        self._spec, self._noise, self._limit = spec, noise, int(num_episodes)
-        self._honest, self._bits = privatizer.honest, privatizer.law()
-        self._law = ShuffleNoise(self._bits)
-        structure = privatizer.structure
-        self.alphabet = alphabet_of(spec, structure)
-        told = (*structure.assumptions(), "targets depend on public numbers and releases only")
-        self.guarantee: Guarantee = guarantee_of(
-            [entry_of(self._bits, "reports", self._bits.epsilon)],
-            "shuffle",
-            privatizer.neighbours,
-            privatizer.budget if math.isfinite(self._bits.epsilon) else None,
-            assumptions=shared_assumptions(num_episodes, noise, privatizer.honest, *told),
-        )
-        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
-        self._seen = self._users = 0
-        self._targets: Targets | None = None
-        self._histogram: Ints = np.zeros((0, 2 * spec.num_states), dtype=np.int64)
-        self._place: Ints = np.zeros(0, dtype=np.int64)
-        empty = np.zeros((0, 2 * spec.num_states))
-        self._last = PrivateReports(self.alphabet, empty, None, 0, 0, 0.0, self._law)
-
-    def begin(self, plan: Plan) -> None:
-        """Open an epoch whose users report on the plan's targets."""
-        if self._users:
-            raise ValueError("users of the open epoch have reported; release them before new targets are announced")
-        targets = checked_targets(plan, self.alphabet)
-        self._targets = targets
-        self._place = np.cumsum(targets.cells) - 1
-        self._histogram = np.zeros((targets.rows.size, 2 * self._spec.num_states), dtype=np.int64)
-
-    def _announced(self) -> Targets:
-        if self._targets is None:
-            raise ValueError("no targets have been announced; begin an epoch before users report")
-        return self._targets
-
-    def encoder(self, users: int) -> BitEncoder:
-        """What exactly so many users of the open epoch are sent."""
-        items = np.flatnonzero(self.alphabet.admitted & self._announced().cells[:, None])
-        statistic = FirstVisitBits(self._tables, tuple(items.tolist()), self.alphabet.has_start, self._spec.pooled)
-        bits = self._bits.bits(users)
-        return BitEncoder(statistic, users, bits.each, bits.flips)
-
-    def add(self, contribution: Episodes | Counts) -> None:
-        """Users who have not been seen before."""
-        episodes = checked_episodes(contribution, self._spec)
-        targets = self._announced()
-        self._admit(len(episodes))
-        items = encoded(episodes, self._spec, self.alphabet, targets, 1, self._noise)
-        kernel.tally(items, self._place, self.alphabet.admitted, 2 * self._spec.num_states, self._histogram)
-        self._seen += len(episodes)
-        self._users += len(episodes)
-
-    def _admit(self, users: int) -> None:
-        if self._seen + users > self._limit:
-            raise ValueError(
-                f"{users} more episodes would exceed the {self._limit} declared when the stream was opened "
-                f"({self._seen} seen); nothing was added"
-            )
-
-    def collect(self, encoder: BitEncoder, messages: Messages) -> None:
-        """The shuffled messages of the whole epoch; a bad batch is refused and leaves no trace."""
-        if self._users:
-            raise ValueError("users of the open epoch are waiting; they cannot be mixed with a shuffled batch")
-        if encoder != self.encoder(encoder.users):
-            raise ValueError("the batch was encoded for other targets or another noise; nothing was added")
-        self._admit(encoder.users)
-        batch = tally(encoder, messages, self._honest)
-        self._seen += batch.users
-        self._enter(encoder, batch)
-
-    def release(self) -> PrivateReports:
-        """Unbiased counts of the epoch; without new users, the last release again."""
-        if self._users:
-            encoder = self.encoder(self._users)
-            own = self._histogram[self.alphabet.admitted[self._announced().rows]]
-            batch = Tally(own + encoder.noise_sums(self._users, self._noise), self._users)
-            self._users = 0
-            self._enter(encoder, batch)
-        return self._last
-
-    def _enter(self, encoder: BitEncoder, batch: Tally) -> None:
-        targets = self._announced()
-        rows = targets.rows
-        histogram = np.zeros((rows.size, 2 * self._spec.num_states))
-        histogram[self.alphabet.admitted[rows]] = unbiased(encoder, batch)
-        p = encoder.probability
-        variance = batch.users * encoder.noise_bits * p * (1.0 - p)
-        self._last = PrivateReports(self.alphabet, histogram, targets, batch.users, self._seen, variance, self._law)
-        self._targets, self._histogram = None, np.zeros_like(self._histogram[:0])
-
-    def variance(self, users: int) -> float:
-        """Of the noise on one sub-cell after an epoch of so many users."""
-        return self._law.variance(users, int(self.alphabet.admitted.sum()))
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a stream holds raw reports and cannot be pickled or copied")
-
-    def __repr__(self) -> str:
-        return f"ShuffleReportStream({self._seen} of {self._limit} episodes)"
