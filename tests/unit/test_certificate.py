@@ -53,6 +53,7 @@ def rewritten(folder: Path, change, digests: bool = True) -> None:
         (Budget.zcdp(0.2), {}),
         (Budget.zcdp(0.2, 1e-6), {"algorithm": "dp-apvi", "mode": "paper"}),
         (Budget.approximate(1.0, 1e-6), {"log": LogFormat(3, 2, 4, episodes_per_user=3)}),
+        (Budget.approximate(1.0, 1e-6), {"log": LogFormat(3, 2, 4), "algorithm": "dp-apvi", "bonus": "hoeffding"}),
         (Budget.pure(1.0), {"rewards": np.full((3, 2), 0.5), "algorithm": "dp-apvi"}),
         (Budget.pure(1.0), {"log": LogFormat(1, 1, 1, early_end="keep", num_users=10**6)}),
     ],

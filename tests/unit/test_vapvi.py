@@ -171,31 +171,77 @@ class Fixed:
         return PrivateRegression(M, tuple(vectors), 0.0, tuple(0.0 for _ in targets), 9)
 
 
+@pytest.mark.parametrize("mode", ["paper", "practical"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_plans_against_plain_solves(weighted):
+def test_plans_against_plain_solves(weighted, mode):
     rng = np.random.default_rng(1)
-    S, A, d = 3, 2, 4
-    phi = rng.normal(size=(S, A, d))
-    phi /= 2 * np.linalg.norm(phi, axis=-1, keepdims=True)
-    rows = [(*rng.integers((S, A)), rng.random(), rng.integers(S)) for _ in range(60)]
-    plan = VAPVI(phi, weighted, "paper", confidence_scale=0.05).plan(Fixed(phi, rows, 3))
-    V = np.zeros(S)
-    for h in reversed(range(3)):
-        top = 3 - h
+    S, A, d, steps = 3, 2, 6, 12
+    phi = np.linalg.qr(rng.normal(size=(d, d)))[0].reshape(S, A, d)
+    drawn = [(*rng.integers((S, A)), rng.random() < 0.85, rng.integers(S)) for _ in range(300)]
+    rows = [(s, a, float(s == 0), s if stays else y) for s, a, stays, y in drawn]  # values that vary by more than 1
+    c = 1e-4 if mode == "paper" else 0.02
+    plan = VAPVI(phi, weighted, mode, confidence_scale=c).plan(Fixed(phi, rows, steps))
+    V, used = np.zeros(S), False
+    for h in reversed(range(steps)):
+        top = steps - h
         sigma = np.ones((S, A))
         G = np.eye(d) + sum(np.outer(phi[s, a], phi[s, a]) for s, a, _, _ in rows)
-        if weighted and h < 2:
-            beta = np.linalg.solve(G, sum(phi[s, a] * V[y] ** 2 for s, a, _, y in rows))
-            theta = np.linalg.solve(G, sum(phi[s, a] * V[y] for s, a, _, y in rows))
-            square, mean = np.clip(phi @ beta, 0, (top - 1) ** 2), np.clip(phi @ theta, 0, top - 1)
+        if weighted and h < steps - 1:
+            middle, half = (0.5 * (V.max() + V.min()), 0.5 * np.ptp(V)) if mode == "practical" else (0.0, 0.0)
+            U, shift = V - middle, 0.5 * half**2
+            beta = np.linalg.solve(G, sum(phi[s, a] * (U[y] ** 2 - shift) for s, a, _, y in rows))
+            theta = np.linalg.solve(G, sum(phi[s, a] * U[y] for s, a, _, y in rows))
+            bounds = (half**2, -half, half) if mode == "practical" else ((top - 1) ** 2, 0, top - 1)
+            square, mean = np.clip(phi @ beta + shift, 0, bounds[0]), np.clip(phi @ theta, *bounds[1:])
             sigma = np.sqrt(np.maximum(1.0, square - mean**2))
+            used |= bool((sigma > 1).any())
+        centre = 0.5 * (V.max() + V.min() + 1) if mode == "practical" else 0.0
         L = np.eye(d) + sum(np.outer(phi[s, a], phi[s, a]) / sigma[s, a] ** 2 for s, a, _, _ in rows)
-        w = np.linalg.solve(L, sum(phi[s, a] * (r + V[y]) / sigma[s, a] ** 2 for s, a, r, y in rows))
+        w = np.linalg.solve(L, sum(phi[s, a] * (r + V[y] - centre) / sigma[s, a] ** 2 for s, a, r, y in rows))
         width = np.sqrt(np.einsum("sai,ij,saj->sa", phi, np.linalg.inv(L), phi))
-        printed = math.sqrt(d) if weighted else d * 3 * math.sqrt(math.log(2 * d * 3 * 9 / 0.1))
-        Q = np.clip(phi @ w - 0.05 * printed * width, 0, top)
-        assert plan.quality[h] == pytest.approx(Q)
+        theory = mode == "paper" and not weighted
+        printed = d * steps * math.sqrt(math.log(2 * d * steps * 9 / 0.1)) if theory else math.sqrt(d)
+        Q = np.clip(phi @ w + centre - c * printed * width, 0, top)
+        assert plan.quality[h] == pytest.approx(Q, abs=1e-9)
         V = Q.max(axis=1)
+    assert used == weighted
+    assert V.max() > 0
+
+
+def test_noisy_matrices_are_shifted_or_floored():
+    noisy = PrivateRegression(np.diag([5.0, -3.0]), (np.zeros(2),), 4.0, (0.0,), 9)
+    assert np.array_equal(VAPVI(ONE_HOT, mode="paper")._positive(noisy), np.diag([10.0, 2.0]))
+    assert VAPVI(ONE_HOT)._positive(noisy) == pytest.approx(np.diag([6.0, 2.0]))
+    worse = PrivateRegression(np.diag([5.0, -30.0]), (np.zeros(2),), 4.0, (0.0,), 9)
+    assert np.linalg.eigvalsh(VAPVI(ONE_HOT, mode="paper")._positive(worse))[0] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("twin", ["pevi", "vapvi"])
+@pytest.mark.parametrize("mode", ["paper", "practical"])
+def test_twins_are_private_forms_without_noise(twin, mode, tmp_path):
+    episodes, _ = users(300)
+    options = {"features": LINEAR.features, "mode": mode}
+    plain = offline.fit(episodes, LOG, algorithm=twin, **options)
+    free = offline.fit(episodes, LOG, FREE, algorithm=f"dp-{twin}", **options)
+    assert np.array_equal(plain.policy.values, free.policy.values)
+    assert plain.certificate["guarantee"]["sentence"] == "no privacy"
+    plain.save(tmp_path)
+    assert certificate.verify(tmp_path).problems == (certificate.NOT_PRIVATE,)
+
+
+def test_centred_targets_carry_noise_for_what_is_unknown_only():
+    episodes, _ = users(2000)
+    bounds = {}
+    for mode in ("paper", "practical"):
+        found = offline.fit(
+            episodes, LOG, Budget.zcdp(20.0), algorithm="dp-pevi", features=LINEAR.features, mode=mode, seed=0
+        )
+        bounds[mode] = {line["step"]: line["clipped_at"][0] for line in found.certificate["regressions"]}
+    assert bounds["paper"] == {h: float(H - h) for h in range(H)}
+    values = np.vstack([found.policy.values, np.zeros((1, 2))])
+    for h in range(H):
+        assert bounds["practical"][h] == pytest.approx(0.5 * (np.ptp(values[h + 1]) + 1.0))
+    assert bounds["practical"][0] < 0.3 * bounds["paper"][0]
 
 
 @pytest.mark.parametrize("algorithm", ["dp-pevi", "dp-vapvi"])
