@@ -94,8 +94,8 @@ def one_hot(task: Task) -> Outcome:
     agent = OneHotVI(rewards)
     if task.confidence_scale is not None:
         agent = replace(agent, confidence_scale=task.confidence_scale)
-    plan = agent.plan(release)
     estimate = agent.estimate(release)
+    plan = agent.plan_in(release, estimate)
     H, S, A = cells.shape
     if task.declared.successors is not None:
         plan = _possible_only(plan, cells.possible)
@@ -110,7 +110,7 @@ def one_hot(task: Task) -> Outcome:
         "noise_per_item": release.deviation,
         "items": int(cells.admitted.sum()),
         "confidence_scale": agent.confidence_scale,
-        "hiding": agent.hiding,
+        "hiding": agent.tilted_hiding if task.tilted else agent.hiding,
         "spread": agent.spread,
     }
     return Outcome(plan, known, parts, worth(plain, lower, plan.value, start), settings, repairs)

@@ -129,7 +129,11 @@ class OneHotVI:
         return quality, value[:, :S], actions
 
     def plan(self, release: PrivateHistogram, previous: Plan | None = None) -> Plan:
-        quality, value, actions = self.values(release, self.estimate(release))
+        return self.plan_in(release, self.estimate(release))
+
+    def plan_in(self, release: PrivateHistogram, estimate: Estimate) -> Plan:
+        """The plan for one reading."""
+        quality, value, actions = self.values(release, estimate)
         policy = np.zeros(release.cells.shape)
         np.put_along_axis(policy, actions[..., None], 1.0, axis=2)
         return Plan(policy, value, quality, release.num_users, actions=actions)
