@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
-OUTSIDE = ("agents", "planning", "bonuses", "schedules", "releases", "report", "measures")
+OUTSIDE = ("agents", "planning", "bonuses", "schedules", "releases", "report", "measures", "worth", "policy")
 SECRET = ("episodes", "statistics", "envs", "data", "privacy.noise")
 
 

@@ -115,7 +115,7 @@ def test_every_declaration_can_be_a_file(log, tmp_path):
     rows = [f"{h},{s},{a},{0.3 if h == 0 else 0.2}" for h in range(20) for s in range(6) for a in range(2)]
     (tmp_path / "rewards.csv").write_text("\n".join(["step,state,action,reward", *rows]))
     (tmp_path / "start.csv").write_text("state,probability\n4,0.5\n5,0.5\n")
-    options = ("--rho", 1, "--algorithm", "dp-apvi", "--rewards", tmp_path / "rewards.csv")
+    options = ("--rho", 1e5, "--seed", 0, "--algorithm", "dp-apvi", "--rewards", tmp_path / "rewards.csv")
     started = (*options, "--initial", tmp_path / "start.csv")
     found = json.loads(fit(log, tmp_path / "policy", *started, "--json").stdout)
     assert found["problem"]["rewards_known"] is True
@@ -145,6 +145,7 @@ def test_features_splits_and_scales(log, tmp_path):
     scaled = json.loads(fit(log, tmp_path / "b", *options, "--confidence-scale", 50, "--initial", 0, "--json").stdout)
     assert scaled["algorithm"]["split"] is False
     assert scaled["estimate"]["value_cautious"] == 0
+    assert "cautious value: " in fit(log, tmp_path / "c", *options, "--initial", 0).stdout
 
 
 def test_without_privacy_it_says_so_everywhere(log, tmp_path):

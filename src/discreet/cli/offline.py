@@ -154,8 +154,10 @@ def fit(
     say(f"guarantee: {document['guarantee']['sentence']}, {document['unit']['users']:,} users")
     worth = document["estimate"]
     say(f"known: {100 * worth['covered_state_actions']:.0f} % of the state-action pairs")
-    if worth["value_estimate"] is not None:
-        say(f"estimated value: {worth['value_estimate']:.4g}, surely at least {worth['value_lower']:.4g}")
+    for name, key in (("estimated", "value_estimate"), ("cautious", "value_cautious")):
+        if worth[key] is not None:
+            say(f"{name} value: {worth[key]:.4g}, surely at least {worth['value_lower']:.4g}")
+            break
 
 
 def log_format(
