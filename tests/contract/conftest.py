@@ -16,6 +16,7 @@ from discreet.privacy.epochs import Epochs
 from discreet.privacy.local import LocalLaplace, LocalSampled
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.one_shot import OneShot
+from discreet.privacy.shuffle import Shuffle
 from discreet.privacy.toeplitz import Toeplitz
 from discreet.privacy.tree import Tree
 from discreet.privacy.truncated import TruncatedEpochs, TruncatedTree
@@ -36,6 +37,7 @@ class Case:
     counters: bool = True  # independent noise of one law on every counter
     linear: bool = True  # the release is sum + noise, whatever the noise turned out to be
     sums: bool = True  # takes sums of users as well as their episodes
+    batch: int = 1  # fewest users between two releases
     bounded: bool = True  # needs a declared range of rewards
     relations: tuple[str, ...] = ("replace", "zero-out")
 
@@ -96,6 +98,7 @@ CASES = [
         bounded=False,
     ),
     Case("local-laplace", PURE, LocalLaplace, relations=("replace",)),
+    Case("shuffle", APPROXIMATE, Shuffle, counters=False, linear=False, sums=False, batch=2),
     Case("local-sampled", PURE, LocalSampled, counters=False, linear=False, sums=False, relations=("replace",)),
 ]
 
