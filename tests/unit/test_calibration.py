@@ -119,6 +119,20 @@ def test_the_advice_works():
     assert not calibrate(6, 2, 20, 20_000, epsilon / 2).forecast.feasible
 
 
+def test_the_local_model_also_shows_one_sampled_step_per_user():
+    """At ε = 10 it has a tenth of the noise that all steps with Laplace noise have; elsewhere there is no such line."""
+    found = calibrate(6, 2, 20, 20_000, 10.0, model="local", pooled=True)
+    assert found.sampled == forecast(
+        LocalSampled(Budget.pure(10.0)),
+        CountSpec.for_episodes(6, 2, 20, True, 20_000),
+        20_000,
+        GeometricEpochs(),
+    )
+    assert found.sampled.deviation < 0.1 * found.forecast.deviation
+    assert found.to_json()["sampled"]["deviation"] == found.sampled.deviation
+    assert calibrate(6, 2, 20, 20_000, 10.0).sampled is None
+
+
 def test_local_reports_need_the_square_of_the_missing_factor():
     found = calibrate(6, 2, 20, 20_000, 1.0, model="local").forecast
     users = calibration.users_needed(

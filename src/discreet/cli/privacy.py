@@ -79,6 +79,8 @@ def calibrate(
     show(noise_table(found))
     say(f"guarantee: {found.guarantee.sentence()}")
     say(f"verdict: {found.forecast.verdict}")
+    if found.sampled is not None:
+        say(f"sampled step: {found.sampled.verdict}")
     if found.spotlight is not None:
         say(f"spotlight: {found.spotlight.verdict}")
 

@@ -19,7 +19,7 @@ from discreet.measures import Layers
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
 from discreet.privacy.epochs import Epochs
 from discreet.privacy.families import chosen_mechanism, union_width
-from discreet.privacy.local import LocalLaplace
+from discreet.privacy.local import LocalLaplace, LocalSampled
 from discreet.privacy.local_reports import LocalReports
 from discreet.privacy.losses import CentralLosses
 from discreet.privacy.noise import NoiseSource
@@ -81,6 +81,7 @@ class Calibration:
     guarantee: Guarantee
     forecast: Forecast
     spotlight: Forecast | None = None  # for one targeted report per user instead of counts (pure epsilon)
+    sampled: Forecast | None = None  # local: for one randomly chosen step per user instead of noise on all
 
     def to_json(self) -> dict[str, Any]:
         """Strict JSON; infinite numbers are null."""
@@ -91,6 +92,7 @@ class Calibration:
             "guarantee": self.guarantee.to_json(),
             **_finite(asdict(self.forecast)),
             "spotlight": None if self.spotlight is None else _finite(asdict(self.spotlight)),
+            "sampled": None if self.sampled is None else _finite(asdict(self.sampled)),
         }
 
 
@@ -112,7 +114,8 @@ def calibrate(
 ) -> Calibration:
     """The noise of three equal families (visits, transitions, rewards) and a verdict.
 
-    joint, every episode: a tree; joint, epochs: one noise per epoch; local: Laplace noise on every user's report;
+    joint, every episode: a tree; joint, epochs: one noise per epoch; local: Laplace noise on every user's report, and
+    beside it what one sampled step per user would do;
     shuffle: noise bits of all users, the families together at (ε, δ), in doubling batches.
     """
     for name, value in (
@@ -153,13 +156,15 @@ def calibrate(
         )
         for letter, name in FAMILIES.items()
     }
-    forecast = _forecast(privatizer, spec, num_episodes, times, stream, release)
+    verdict = _forecast(privatizer, spec, num_episodes, times, stream, release)
     grid = 1.0 if model == "shuffle" else spec.grid
+    sampled = forecast(LocalSampled(budget), spec, num_episodes, times) if model == "local" else None
     reports = None
     if budget.kind == "pure" and math.isfinite(epsilon) and model != "shuffle":
         ours = LocalReports(budget) if model == "local" else Reports(budget, neighbours)
         reports = _report_forecast(ours, spec, num_episodes)
-    return Calibration(max(e.uses for e in stream.ledger), grid, families, stream.guarantee, forecast, reports)
+    levels = max(e.uses for e in stream.ledger)
+    return Calibration(levels, grid, families, stream.guarantee, verdict, reports, sampled)
 
 
 def calibrate_losses(
