@@ -120,7 +120,7 @@ def test_the_advice_works():
 
 
 def test_the_local_model_also_shows_one_sampled_step_per_user():
-    """At ε = 10 it has a tenth of the noise that all steps with Laplace noise have; elsewhere there is no such line."""
+    """At ε = 10 it has a tenth of the noise of Laplace noise on all steps; other models have no such line."""
     found = calibrate(6, 2, 20, 20_000, 10.0, model="local", pooled=True)
     assert found.sampled == forecast(
         LocalSampled(Budget.pure(10.0)),
