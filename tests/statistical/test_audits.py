@@ -31,6 +31,8 @@ VISIBLE = {
     "epochs": 0.4,
     "one-shot": 0.4,
     "one-shot-gaussian": 0.12,
+    "one-hot": 0.87,
+    "one-hot-gaussian": 0.15,
     "shuffle": 0.11,
 }
 
@@ -94,6 +96,10 @@ def seen(game: Game, trials: int = 40_000) -> float:
 def test_half_the_sensitivity_is_refuted(privatizer: object, plan: str) -> None:
     trials = 120_000 if plan == "tree" else 40_000
     assert seen(counts_game(Mutant(privatizer, "half"), 1.0, plan), trials) > 1.0
+
+
+def test_half_the_noise_on_a_log_is_refuted() -> None:
+    assert seen(MECHANISMS["one-hot"].game(Settings(2.0)), 20_000) > 1.0
 
 
 def test_one_level_short_is_refuted() -> None:

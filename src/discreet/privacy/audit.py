@@ -17,6 +17,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy import stats
 
+from discreet.data.counting import StepCounts
+from discreet.histograms import Cells
 from discreet.mdp import Floats, Ints
 from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget
@@ -24,6 +26,7 @@ from discreet.privacy.epochs import Epochs
 from discreet.privacy.families import samplable
 from discreet.privacy.local import LocalLaplace, LocalSampled, unary_cost
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
+from discreet.privacy.one_hot import OneHot
 from discreet.privacy.one_shot import OneShot
 from discreet.privacy.protocol import Privatizer
 from discreet.privacy.shuffle import Shuffle
@@ -396,6 +399,39 @@ def _local_sampled(s: Settings) -> Game:
     return Game(s.epsilon, views, scores, unary_cost(encoder.flips))
 
 
+def _one_hot(budget: Callable[[Settings], Budget]) -> Callable[[Settings], Game]:
+    """Replace the one user of a log whose steps are released as a histogram of items; copies as in `_Tables`."""
+
+    def game(s: Settings) -> Game:
+        tables = _Tables(s.horizon, s.states, s.actions)
+        S, A = s.states, s.actions
+        private = OneHot(budget(s))
+        scale = private.entry(tables.spec()).scale
+        walks = np.zeros((2, S, A, S, 2), dtype=np.int64)
+        walks[0, 0, 0, 0, 1] = walks[1, -1, -1, -1, 1] = s.horizon  # all steps are paid
+        worlds = walks.reshape(2, -1)
+        scales = np.full(worlds.shape[1], scale)
+        gaussian = private.mechanism == "gaussian"
+
+        def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+            spec = tables.spec(trials)
+            cells = Cells.of(S, spec.num_actions, s.horizon, pooled=True)
+            steps = np.tile(walks[world, ..., 1], (1, trials, 1))[None]  # one user in each copy
+            stream = private.open(spec, cells, trials, noise)
+            stream.add(StepCounts(steps, steps.copy(), trials))
+            values = stream.release().values.reshape(S, trials, -1)
+            return np.ascontiguousarray(values.transpose(1, 0, 2)).reshape(trials, -1)
+
+        def scores(view: Floats) -> Floats:
+            likelihood = (_gaussian_score if gaussian else _laplace_score)(view, worlds, scales)
+            return np.stack([likelihood, _matches(view, worlds)], axis=1)
+
+        exact = None if gaussian else _laplace_loss(worlds, scales)
+        return Game(s.epsilon, views, scores, exact, s.delta if gaussian else 0.0)
+
+    return game
+
+
 def _paper_losses(s: Settings) -> Game:
     """A user's whole loss table, S states in each of H layers, with the noise of H losses: all of them may change."""
     scale = samplable("losses", s.horizon / s.epsilon)
@@ -539,6 +575,13 @@ MECHANISMS: dict[str, Mechanism] = {
     "one-shot-gaussian": Mechanism(
         "the same with Gaussian noise and (epsilon, delta)",
         _counts("one-shot", lambda s: OneShot(Budget.approximate(s.epsilon, s.delta)), delta=True),
+    ),
+    "one-hot": Mechanism(
+        "the steps of a log as one histogram with Laplace noise", _one_hot(lambda s: Budget.pure(s.epsilon))
+    ),
+    "one-hot-gaussian": Mechanism(
+        "the same with Gaussian noise and (epsilon, delta)",
+        _one_hot(lambda s: Budget.approximate(s.epsilon, s.delta)),
     ),
     "shuffle": Mechanism("counts of shuffled bits, the noise comes from all users of a batch", _shuffle),
     "paper-local": Mechanism("local noise as printed, 3H/epsilon: two episodes may share no cell", _local("paper")),
