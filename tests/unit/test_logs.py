@@ -143,6 +143,23 @@ def test_numbers_written_as_text_or_with_a_point():
         assert np.array_equal(count(other, LOG).transitions, expected)
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.int64(), pa.uint64()], ids=str)
+@pytest.mark.parametrize("pooled", [True, False])
+@pytest.mark.parametrize("followed", [True, False])
+def test_narrow_columns_hold_wide_problems_and_the_largest_number_is_only_unreadable(kind, pooled, followed):
+    """Products of small columns leave their type; so does one more than the largest number."""
+    top = 2 ** (kind.bit_width - str(kind).startswith("i")) - 1
+    values = {"step": [0, 1, 0, top], "state": [100, 101, 99, 0], "action": [20, 21, 0, 0]}
+    if followed:
+        values["next_state"] = [101, 102, 7, top]
+    columns = {"user": [0, 0, 1, 1], "reward": [1.0] * 4}
+    columns |= {name: pa.array(column, kind) for name, column in values.items()}
+    found = count(pa.table(columns), LogFormat(716, 25, 5, pooled, early_end="keep")).transitions
+    assert found[0, 100, 20, 101] == 1
+    assert found[0 if pooled else 1, 101, 21, 102] == followed  # else nobody knows where it led
+    assert found.sum() == (3 if followed else 1)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
