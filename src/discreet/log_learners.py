@@ -23,7 +23,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.one_hot import OneHot, Tilted
 from discreet.privacy.one_shot import OneShot
 from discreet.structure import NOTHING_DECLARED, Mask, PublicStructure
-from discreet.worth import FAILURE, counted_values, histogram_lower_values, shares, worth
+from discreet.worth import FAILURE, Start, counted_values, histogram_lower_values, start_of, worth
 
 UNPROVED = (
     "no lower bound is proved for steps that were weighted, because the weights depend on where the same people went"
@@ -43,7 +43,7 @@ class Task:
     bonus: Kind = "bernstein"  # what is taken off, in the learners that have both forms
     confidence_scale: float | None = None  # factor on it; None: the learner's own
     rewards: Floats | None = None  # (G, S, A), declared public
-    start: Floats | None = None  # (S,), declared public
+    start: Start | None = None  # declared public
     features: Floats | None = None  # (S, A, d), norms at most 1
     longest: float = 1.0  # what these features were divided by
     tilted: bool = False  # one step per user
@@ -102,9 +102,11 @@ def one_hot(task: Task) -> Outcome:
     known = np.broadcast_to(estimate.known.reshape(cells.stages, S, A), (H, S, A))
     assert plan.actions is not None
     _, plain, _ = agent.values(release, estimate, plan.actions, cautious=False)
-    lower = histogram_lower_values(release, plan.actions, rewards)
+    most_episodes = data.num_users * m
+    lower = histogram_lower_values(release, plan.actions, most_episodes * log.horizon, rewards)
     if start is None and not log.pooled and not task.tilted:
-        start = shares(release.values[: S * A].reshape(S, -1).sum(axis=1))
+        first = release.values[: S * A].reshape(S, -1).sum(axis=1)
+        start = start_of(first, A * release.total_width, most_episodes)
     settings = {
         "steps_per_user": "one" if task.tilted else "all",
         "noise_per_item": release.deviation,
@@ -145,7 +147,8 @@ def apvi(task: Task) -> Outcome:
     known = np.broadcast_to(agent.known(release)[:, :S], plan.policy.shape)
     plain, lower = counted_values(release, actions, rewards)
     if start is None and not log.pooled:
-        start = shares(release.visits[0, :S].sum(axis=1))
+        width = log.num_actions * float(np.max(release.widths.visits))
+        start = start_of(release.visits[0, :S].sum(axis=1), width, counts.num_episodes)
     settings = {
         "bonus": task.bonus,
         "noise_per_visit_count": float(np.max(release.deviations.visits)),

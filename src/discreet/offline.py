@@ -26,6 +26,7 @@ from discreet.privacy.accounting import Budget, Neighbours, compose_parallel, no
 from discreet.privacy.noise import NoiseSource
 from discreet.prospects import NEEDED, Prospect, forecast
 from discreet.structure import Mask, PublicStructure
+from discreet.worth import Start
 
 FROM_LOGS = {name: entry for name, entry in CATALOG.items() if entry.runner == "offline"}
 OPEN = tuple(name for name, entry in FROM_LOGS.items() if not entry.private)
@@ -200,7 +201,7 @@ def fit(
         bonus,
         confidence_scale,
         declared,
-        start,
+        None if start is None else Start(start),
         phi,
         longest,
         choice.tilted,

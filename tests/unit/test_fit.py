@@ -23,7 +23,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.one_hot import OneHot
 from discreet.privacy.one_shot import OneShot
 from discreet.prospects import forecast
-from discreet.worth import counted_values, histogram_lower_values
+from discreet.worth import Start, counted_values, histogram_lower_values, start_of, worth
 
 ONE = Budget.pure(1.0)
 
@@ -205,7 +205,7 @@ def test_lower_values_hold_and_say_something_with_enough_users():
     for seed in range(20):
         stream = OneHot(Budget.pure(50.0)).open(log.spec, cells, 20_000, NoiseSource.seeded(seed))
         stream.add(counts)
-        lower = histogram_lower_values(stream.release(), actions)
+        lower = histogram_lower_values(stream.release(), actions, 400_000)
         one = OneShot(Budget.pure(50.0)).open(log.spec, 20_000, NoiseSource.seeded(seed))
         one.add(counts.counts())
         plain, other = counted_values(one.release(), actions)
@@ -292,3 +292,28 @@ def test_a_forecast_for_features_needs_each_direction_above_the_noise():
     assert two.deviation == pytest.approx(one.deviation * math.sqrt(39 / 20))
     assert one.users_needed == math.ceil(50 * one.needed_visits)
     assert "directions of the features" in forecast(log, budget, 10**6, algorithm="dp-pevi", dimension=10).verdict
+
+
+def test_an_estimated_start_is_doubted_as_much_as_noise_and_chance_require():
+    """Half the L1 distance from the true start stays within the stated doubt, of which it uses a good part."""
+    truth = np.array([0.5, 0.3, 0.2])
+    rng = np.random.default_rng(3)
+    for users, width in ((50, 0.0), (2000, 0.0), (2000, 60.0), (10**6, 60.0)):
+        used = []
+        for _ in range(200):
+            exact = rng.multinomial(users, truth)
+            noisy = exact + rng.uniform(-width, width, 3)
+            found = start_of(noisy, width, users)
+            used.append(0.5 * np.abs(found.shares - truth).sum() / found.doubt)
+        assert max(used) <= 1.0
+        assert max(used) > 0.2
+    assert start_of(np.zeros(3), 1.0, 10) is None
+    assert start_of(np.array([1.0, -5.0, 2.0]), 3.0, 10).doubt == 1.0
+
+
+def test_a_doubted_start_lowers_the_lower_value_down_to_the_worst_start():
+    lower = np.array([[1.0, 3.0], [0.0, 0.0]])
+    shares = np.array([0.25, 0.75])
+    values = [worth(lower, lower, lower, Start(shares, doubt))["value_lower"] for doubt in (0.0, 0.2, 1.0)]
+    assert values == pytest.approx([2.5, 2.1, 1.0])
+    assert worth(lower, lower, lower, None)["value_lower"] == 1.0
