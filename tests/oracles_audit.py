@@ -102,16 +102,17 @@ class WrongNoise(NoiseSource):
     def words(self, count: int) -> np.ndarray:
         return self.inner.words(count)
 
-    def laplace(self, scale: float, shape: int | tuple[int, ...]) -> np.ndarray:
+    def laplace(self, scale: float, shape: tuple[int, int]) -> np.ndarray:
+        """A row for each of several blocks."""
+        rows, counters = shape
         if self.how == "half":
             return self.inner.laplace(scale / 2, shape)
         if self.how == "same for all counters":
-            return np.full(shape, self.inner.laplace(scale, 1)[0])
+            return np.repeat(self.inner.laplace(scale, (rows, 1)), counters, axis=1)
         assert self.how == "same for all releases"
-        key = (scale, shape)
-        if key not in self.kept:
-            self.kept[key] = self.inner.laplace(scale, shape)
-        return self.kept[key].copy()
+        if (scale, counters) not in self.kept:
+            self.kept[scale, counters] = self.inner.laplace(scale, (1, counters))
+        return np.repeat(self.kept[scale, counters], rows, axis=0)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,9 @@ class Episodes:
         return f"Episodes({len(self)} × {self.horizon} steps)"
 
 
+NO_COINS: Floats = np.empty((0, 0))
+
+
 class Simulator(Protocol):
     """Anything that users can act in: it plays a policy and returns what happened."""
 
@@ -58,6 +61,11 @@ class Simulator(Protocol):
 
 
 class RewardSampler(Protocol):
+    @property
+    def tossed(self) -> bool:
+        """Whether a reward is 1 with its mean for a probability, and else 0."""
+        ...
+
     def check_means(self, means: Floats) -> Floats: ...
     def range(self, means: Floats) -> tuple[float, float] | None: ...
     def draw(self, m: Floats, rng: np.random.Generator) -> Floats: ...
@@ -114,18 +122,21 @@ class MDPSimulator:
         H = self.shape[0]
         states = np.empty((num_episodes, H + 1), dtype=np.int64)
         actions = np.empty((num_episodes, H), dtype=np.int64)
-        means = np.empty((num_episodes, H))
+        rewards = np.empty((num_episodes, H))
+        coins = self.reward_noise.random((num_episodes, H)) if self.law.tossed else NO_COINS
         kernel.rollout(
             self.cumulative,
             self.mdp.rewards,
             self.cumulative_initial,
             np.ascontiguousarray(policy),
             self.uniforms(num_episodes),
+            coins,
             states,
             actions,
-            means,
+            rewards,
         )
-        rewards = self.law.draw(means, self.reward_noise)
+        if not self.law.tossed:
+            rewards = self.law.draw(rewards, self.reward_noise)
         if self.declared is not None:
             low, high = self.declared
             self.clipped += int(np.count_nonzero((rewards < low) | (rewards > high)))

@@ -12,7 +12,7 @@ from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar
 from discreet.catalog import Triple
 from discreet.envs.rewards import RewardLaw
-from discreet.episodes import MDPSimulator, Simulator
+from discreet.episodes import NO_COINS, MDPSimulator, Simulator
 from discreet.kernels import loop as kernel
 from discreet.mdp import Floats, Ints
 from discreet.planning import Plan, tie_order
@@ -113,13 +113,12 @@ def play_compiled(
         with clock:
             policies = np.empty((n, H, S), dtype=np.int64)
             lengths = np.zeros(n, dtype=np.int64)
-            bernoulli = simulator.law.kind == "bernoulli"  # type: ignore[attr-defined]
             filled = kernel.ucbvi(
                 simulator.cumulative,
                 simulator.mdp.rewards,
                 simulator.cumulative_initial,
                 simulator.uniforms(n),
-                simulator.reward_noise.random((n, H)) if bernoulli else np.empty((0, 0)),
+                simulator.reward_noise.random((n, H)) if simulator.law.tossed else NO_COINS,
                 spec.grid,
                 coefficients,
                 agent.monotone,

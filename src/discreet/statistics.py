@@ -93,17 +93,23 @@ class CountSpec:
         """Refuse episodes of another problem, in a sentence that carries no one's data."""
         if episodes.horizon > self.horizon:
             raise ValueError(f"episodes have {episodes.horizon} steps; the declared horizon is {self.horizon}")
-        if not kernel.within(episodes.states, self.num_states):
+        wrong = kernel.outside(episodes.states, episodes.actions, self.num_states, self.num_actions)
+        if wrong == 1:
             raise ValueError(f"a state lies outside 0..{self.num_states - 1}")
-        if not kernel.within(episodes.actions, self.num_actions):
+        if wrong:
             raise ValueError(f"an action lies outside 0..{self.num_actions - 1}")
+
+    @property
+    def scaling(self) -> tuple[float, float, float, float, float]:
+        """(low, high, origin, span, grid): rewards are clipped to [low, high], and one unit is span·grid."""
+        low, high = self.reward_range or (-UNBOUNDED_REWARD, UNBOUNDED_REWARD)
+        origin, span = (0.0, 1.0) if self.reward_range is None else (low, high - low)
+        return low, high, origin, span, self.grid
 
     def on_grid(self, rewards: Floats) -> tuple[Ints, int]:
         """Rewards as whole grid units, and how many were clipped (a number that is itself not private)."""
-        low, high = self.reward_range or (-UNBOUNDED_REWARD, UNBOUNDED_REWARD)
-        origin, span = (0.0, 1.0) if self.reward_range is None else (low, high - low)
         units = np.empty(rewards.shape, dtype=np.int64)
-        return units, int(kernel.grid_units(rewards, low, high, origin, span, self.grid, units))
+        return units, int(kernel.grid_units(rewards, *self.scaling, units))
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,9 +137,8 @@ class Counts:
     def accumulate(self, episodes: Episodes, spec: CountSpec) -> int:
         """Add episodes to these tables in place; how many rewards were clipped. Checks come before any change."""
         spec.check(episodes)
-        units, clipped = spec.on_grid(episodes.rewards)
-        kernel.count_steps(episodes.states, episodes.actions, units, self.visits, self.transitions, self.reward_sums)
-        return clipped
+        tables = self.visits, self.transitions, self.reward_sums
+        return int(kernel.count_steps(episodes.states, episodes.actions, episodes.rewards, *spec.scaling, *tables))
 
     @staticmethod
     def sensitivity(horizon: int, neighbours: Neighbours = "replace", pooled: bool = False) -> Sensitivity:

@@ -60,6 +60,11 @@ class RewardLaw:
             raise ValueError(f"tail_index is {self.tail_index}; it must exceed 1, as Pareto's law has no mean below")
 
     @property
+    def tossed(self) -> bool:
+        """Whether a reward is 1 with its mean for a probability, and else 0."""
+        return self.kind == "bernoulli" and self.scale == 1.0
+
+    @property
     def bounded(self) -> bool:
         return self.kind in ("deterministic", "bernoulli")
 
@@ -93,8 +98,6 @@ class RewardLaw:
         if self.kind == "deterministic":
             return m.copy()
         if self.kind == "bernoulli":
-            if self.scale == 1.0:
-                return (rng.random(m.shape) < m).astype(np.float64)
             return (rng.random(m.shape) < m / self.scale).astype(np.float64) * self.scale
         if self.kind == "gaussian":
             noise: Floats = rng.standard_normal(m.shape)

@@ -51,12 +51,14 @@ def rollout(
     cumulative_initial: Floats,  # (S,)
     policy: Floats,  # (H, S, A)
     uniforms: Floats,  # (n, 1 + 2H)
+    coins: Floats,  # (n, H) uniforms for rewards that are 0 or 1, or (0, 0)
     states: Ints,  # (n, H+1) out
     actions: Ints,  # (n, H) out
-    means: Floats,  # (n, H) out
+    rewards: Floats,  # (n, H) out: rewards by these coins, or without coins their means
 ) -> None:
     G = cumulative.shape[0]
     n, H = actions.shape
+    tossed = coins.shape[0] > 0
     for i in range(n):
         s = draw(cumulative_initial, uniforms[i, 0])
         states[i, 0] = s
@@ -64,30 +66,38 @@ def rollout(
             g = min(h, G - 1)
             a = draw_action(policy[h, s], uniforms[i, 1 + 2 * h])
             actions[i, h] = a
-            means[i, h] = mean_rewards[g, s, a]
+            mean = mean_rewards[g, s, a]
+            rewards[i, h] = mean if not tossed else (1.0 if coins[i, h] < mean else 0.0)
             s = draw(cumulative[g, s, a], uniforms[i, 2 + 2 * h])
             states[i, h + 1] = s
 
 
 @compiled
-def within(values: Ints, limit: int) -> bool:
-    """Whether all lie in 0..limit−1."""
-    outside = 0
-    for value in values.flat:
-        outside += int(value < 0 or value >= limit)
-    return outside == 0
+def outside(states: Ints, actions: Ints, num_states: int, num_actions: int) -> int:
+    """0 when all exist, 1 when a state does not, 2 when an action does not."""
+    wrong_states, wrong_actions = 0, 0
+    for state in states.flat:
+        wrong_states += int(state < 0 or state >= num_states)
+    for action in actions.flat:
+        wrong_actions += int(action < 0 or action >= num_actions)
+    return 1 if wrong_states else (2 if wrong_actions else 0)
+
+
+@compiled
+def grid_unit(reward: float, low: float, high: float, origin: float, span: float, grid: float) -> int:
+    """(clip(r, low, high) − origin)/(span·grid), rounded."""
+    return int(np.rint((min(max(reward, low), high) - origin) / span / grid))
 
 
 @compiled
 def grid_units(rewards: Floats, low: float, high: float, origin: float, span: float, grid: float, units: Ints) -> int:
-    """units ← (clip(r, low, high) − origin)/(span·grid), rounded; how many rewards were clipped."""
+    """Rewards (n, H) as whole grid units; how many were clipped."""
     clipped = 0
     n, H = rewards.shape
     for i in range(n):
         for h in range(H):
-            value = min(max(rewards[i, h], low), high)
-            clipped += value != rewards[i, h]
-            units[i, h] = np.int64(np.rint((value - origin) / span / grid))
+            clipped += rewards[i, h] < low or rewards[i, h] > high
+            units[i, h] = grid_unit(rewards[i, h], low, high, origin, span, grid)
     return clipped
 
 
@@ -95,17 +105,26 @@ def grid_units(rewards: Floats, low: float, high: float, origin: float, span: fl
 def count_steps(
     states: Ints,  # (n, H+1)
     actions: Ints,  # (n, H)
-    grid_rewards: Ints,  # (n, H)
+    rewards: Floats,  # (n, H)
+    low: float,
+    high: float,
+    origin: float,
+    span: float,
+    grid: float,
     visits: Ints,  # (G, S, A) in and out
     transitions: Ints,  # (G, S, A, S) in and out
-    reward_sums: Ints,  # (G, S, A) in and out
-) -> None:
+    reward_sums: Ints,  # (G, S, A) in and out, in grid units
+) -> int:
+    """Add all steps to the tables; how many rewards were clipped."""
     G = visits.shape[0]
     n, H = actions.shape
+    clipped = 0
     for i in range(n):
         for h in range(H):
             g = min(h, G - 1)
-            s, a = states[i, h], actions[i, h]
+            s, a, r = states[i, h], actions[i, h], rewards[i, h]
             visits[g, s, a] += 1
             transitions[g, s, a, states[i, h + 1]] += 1
-            reward_sums[g, s, a] += grid_rewards[i, h]
+            clipped += r < low or r > high
+            reward_sums[g, s, a] += grid_unit(r, low, high, origin, span, grid)
+    return clipped
