@@ -62,6 +62,7 @@ class Problem:
     model: str = "joint"
     neighbours: Neighbours = "replace"
     local_reports: str = "sampled"
+    honest: float = 1.0  # of shuffled users, the fraction that can be relied on
     structure: PublicStructure = field(default_factory=PublicStructure)
     moments: Moments = field(default_factory=Moments)
     tie_seed: int = 0
@@ -241,7 +242,9 @@ def _spotlight(problem: Problem) -> Triple:
     if local:
         return Triple(agent, LocalReports(problem.budget, facts, problem.neighbours), GeometricEpochs())
     if problem.model == "shuffle":
-        return Triple(agent, ShuffleReports(problem.budget, problem.neighbours, facts), GeometricEpochs())
+        return Triple(
+            agent, ShuffleReports(problem.budget, problem.neighbours, facts, problem.honest), GeometricEpochs()
+        )
     return Triple(agent, Reports(problem.budget, problem.neighbours, structure=facts), GeometricEpochs())
 
 
@@ -287,7 +290,9 @@ def _shuffle_ucbvi(problem: Problem) -> Triple:
     """Batches that grow by a fifth, from eight standard deviations of their noise on: smaller ones say nothing."""
     K, facts = problem.num_episodes, problem.structure
     calibration: Literal["exact", "paper"] = "paper" if problem.paper else "exact"
-    privatizer = Shuffle(problem.budget, problem.neighbours, window="restart", calibration=calibration)
+    privatizer = Shuffle(
+        problem.budget, problem.neighbours, problem.honest, window="restart", calibration=calibration
+    )
     spec = CountSpec(problem.num_states, problem.num_actions, problem.horizon, problem.pooled)
     deviation = math.sqrt(privatizer.law(spec).variance(max(K, 2)))
     schedule = GeometricEpochs(1.2, max(2, min(int(8 * deviation), K // 20)))
@@ -311,7 +316,8 @@ def _elimination(problem: Problem, private: bool) -> Triple:
     agent.policies((problem.horizon, problem.num_states, problem.num_actions))
     budget = problem.budget if private else None
     calibration: Literal["exact", "paper"] = "paper" if problem.paper else "exact"
-    return Triple(agent, ShuffleBatches(budget, problem.neighbours, calibration=calibration), GeometricEpochs(2.0, 2))
+    privatizer = ShuffleBatches(budget, problem.neighbours, problem.honest, calibration=calibration)
+    return Triple(agent, privatizer, GeometricEpochs(2.0, 2))
 
 
 ONLINE = ("joint", "local")

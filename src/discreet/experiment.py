@@ -53,6 +53,7 @@ class Experiment:
     model: str = "joint"
     neighbours: str = "replace"
     local_reports: str = "sampled"
+    honest: float = 1.0
     public_initial: bool = True
     known_successors: bool = False
     known_zero_rewards: bool = False
@@ -98,6 +99,8 @@ class Experiment:
         ):
             if value not in choices:
                 raise ValueError(f"unknown {option} {value!r}; choose one of {', '.join(choices)}")
+        if self.honest != 1.0 and self.model != "shuffle":
+            raise ValueError("honest is the fraction of users who add their noise, in the shuffle model only")
         if self.neighbours not in get_args(Neighbours):
             known = " and ".join(get_args(Neighbours))
             raise ValueError(f"unknown neighbours {self.neighbours!r}; the choices are {known}")
@@ -204,6 +207,7 @@ class Setting:
             experiment.model,
             cast(Neighbours, experiment.neighbours),
             experiment.local_reports,
+            experiment.honest,
             self.structure(experiment),
             self.moments,
             tie_seed=0 if seed is None else seed,

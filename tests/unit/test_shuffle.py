@@ -16,7 +16,7 @@ from discreet.bonuses import Practical
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import riverswim
 from discreet.episodes import Episodes, MDPSimulator
-from discreet.experiment import Experiment, run
+from discreet.experiment import Experiment, Setting, run
 from discreet.planning import Plan
 from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget
@@ -472,3 +472,20 @@ def test_too_little_noise_is_caught():
     """The noise of ε = 8 in the name of ε = 1."""
     game = replace(MECHANISMS["shuffle"].game(Settings(8.0, users=200)), claimed=1.0)
     assert audited("mutant", game, 20_000).refuted
+
+
+@pytest.mark.parametrize("name", ["shuffle-ucbvi", "sdp-pe", "spotlight"])
+def test_users_who_drop_their_noise_are_paid_for_by_the_others(name):
+    """From the command's option to the noise: half of the users must do for all, and the guarantee says so."""
+    options = {"states": 2, "horizon": 2, "episodes": 4000, "epsilon": 1.0, "delta": 1e-6, "model": "shuffle"}
+    streams = []
+    for honest in (1.0, 0.5):
+        experiment = Experiment(name, honest=honest, **options)
+        setting = Setting.of(experiment)
+        privatizer = setting.triple(experiment).privatizer
+        assert privatizer.honest == honest
+        streams.append(privatizer.open(setting.spec, 4000, NoiseSource.seeded(0)))
+    assert any("at least a fraction 0.5" in line for line in streams[1].guarantee.assumptions)
+    assert not any("a fraction" in line for line in streams[0].guarantee.assumptions)
+    with pytest.raises(ValueError, match="in the shuffle model only"):
+        Experiment("dp-ucbvi", epsilon=1.0, honest=0.5)

@@ -70,6 +70,9 @@ def run(
     local_reports: Annotated[
         str, typer.Option(help="Local model: sampled (one step, unary code) or laplace (noise on every counter).")
     ] = "sampled",
+    honest: Annotated[
+        float, typer.Option(help="Shuffle model: the fraction of every batch that surely adds its noise.")
+    ] = 1.0,
     model: Annotated[
         str, typer.Option(help="Whom users trust: joint (a curator), shuffle (a mixer) or local (nobody).")
     ] = "joint",
@@ -131,6 +134,7 @@ def run(
         mean_bound=mean_bound,
         bonus=bonus,
         local_reports=local_reports,
+        honest=honest,
         mode=mode,
         epsilon=epsilon,
         delta=delta,
