@@ -117,11 +117,14 @@ def worth(plain: Floats | None, lower: Floats, cautious: Floats, start: Start | 
             "value_cautious": float(start.shares @ cautious[0]),
             "value_lower": max(surely, least),
         }
+    meaning = "totals of rewards scaled to [0, 1], from the same noisy release: no further privacy is spent"
+    if start is None:
+        meaning += "; the lower one holds wherever people start, and where they do must be declared for an estimate"
     estimate = found["value_cautious"] if plain is None else found["value_estimate"]
     return {
         **found,
         "width": None if estimate is None else estimate - found["value_lower"],
         "failure_probability_of_the_lower_value": FAILURE,
         "the_lower_value_is": MARKOV,
-        "values_are": "totals of rewards scaled to [0, 1], from the same noisy release: no further privacy is spent",
+        "values_are": meaning,
     }
