@@ -107,6 +107,23 @@ def reading(release: Any, strictness: float, doubt: float, strictest: float, sur
     return np.array(shares), np.array(counts), np.array(known)
 
 
+def differences(release: Any, shares: np.ndarray, known: np.ndarray) -> list[list[float]]:
+    """For every cell (s, a) the list of t of its items at all steps but the last, item by item; none if not known."""
+    G, columns = release.cells.stages, release.values.shape[1]
+    pairs = len(release.values) // G
+    found: list[list[float]] = [[] for _ in range(pairs)]
+    for c in range(pairs):
+        items = [x for x in range(columns) if release.cells.admitted[c, x]]
+        for g in range(G - 1):
+            row = release.values[g * pairs + c]
+            N = sum(row[x] for x in items)
+            for x in items if known[c] else []:
+                p = shares[c][x]
+                spread = release.variance * ((1 - p) ** 2 + (len(items) - 1) * p * p) + max(N, 0.0) * p * (1 - p)
+                found[c].append((row[x] - N * p) ** 2 / spread)
+    return found
+
+
 def cautious_quality(
     shares: np.ndarray,
     counts: np.ndarray,

@@ -63,6 +63,14 @@ class Cells:
         return 1 if self.pooled else self.horizon
 
     @property
+    def alike(self) -> bool:
+        """Whether there are several steps with successors and all of them have the same items."""
+        if self.stages < 3:
+            return False
+        steps = self.admitted.reshape(self.stages, -1)[:-1]
+        return bool((steps == steps[0]).all())
+
+    @property
     def num_cells(self) -> int:
         return int(self.admitted.shape[0])
 

@@ -112,7 +112,8 @@ def one_hot(task: Task) -> Outcome:
         "noise_per_item": release.deviation,
         "items": int(cells.admitted.sum()),
         "confidence_scale": agent.confidence_scale,
-        "hiding": agent.tilted_hiding if task.tilted else agent.hiding,
+        "hiding": agent.wary_hiding if estimate.wary else agent.hiding,
+        "cells_read_over_all_steps": estimate.shared,
         "spread": agent.spread,
     }
     return Outcome(plan, known, parts, worth(plain, lower, plan.value, start), settings, repairs)

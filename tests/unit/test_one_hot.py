@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import oracles_offline as oracle
-from discreet.agents.one_hot import Estimate, OneHotVI, least_regret
+from discreet.agents.one_hot import Estimate, OneHotVI, least_regret, sum_over_steps
 from discreet.data.counting import LoggedData, StepCounts
 from discreet.data.logs import LogFormat, table_of
 from discreet.envs.registry import make, spec
@@ -196,13 +196,13 @@ def test_values_against_plain_loops(pooled):
     counts, known = rng.integers(5, 200, C).astype(float), rng.random(C) < 0.8
     release = PrivateHistogram(cells, np.zeros((C, 2 * Y)), 100, 9.0, 0.0, 0.0, 0.1)
     agent = OneHotVI(confidence_scale=0.3, hiding=1.2, spread=0.8)
-    quality, value, actions = agent.values(release, Estimate(shares, counts, known))
+    quality, value, actions = agent.values(release, Estimate(shares, counts, known, np.full(C, 3.0)))
     iota = math.log(S * A * H * math.log2(100) / 0.1)
     expected = oracle.cautious_quality(shares, counts, known, 3.0, H, S, A, (0.3, 1.2, 0.8, iota))
     assert quality == pytest.approx(expected)
     assert np.array_equal(np.take_along_axis(expected, actions[..., None], 2)[..., 0], expected.max(axis=2))
     follow = rng.integers(A, size=(H, S))
-    quality, followed, actions = agent.values(release, Estimate(shares, counts, known), follow)
+    quality, followed, actions = agent.values(release, Estimate(shares, counts, known, np.full(C, 3.0)), follow)
     expected = oracle.cautious_quality(shares, counts, known, 3.0, H, S, A, (0.3, 1.2, 0.8, iota), follow)
     own = np.take_along_axis(expected, follow[..., None], 2)[..., 0]
     assert np.array_equal(actions, follow)
@@ -262,6 +262,108 @@ def test_the_plan_is_of_the_reading_with_the_least_regret(pooled):
     assert len(set(chosen)) > 1
 
 
+def stationary_histogram(seed: int, G: int = 8, S: int = 3, A: int = 2, sd: float = 10.0) -> PrivateHistogram:
+    """A thousand visits per step, unevenly over the cells; what a cell leads to does not depend on the step."""
+    rng = np.random.default_rng(seed)
+    cells = Cells.of(S, A, G, pooled=False)
+    laws = np.random.default_rng(77).dirichlet(np.full(2 * S, 0.4), size=S * A)
+    visits = rng.multinomial(1000, np.random.default_rng(78).dirichlet(np.ones(S * A)), size=G)
+    items = np.array([[rng.multinomial(visits[g, c], laws[c]) for c in range(S * A)] for g in range(G)], dtype=float)
+    items[-1, :, 0], items[-1, :, 1:] = visits[-1], 0.0
+    values = items.reshape(G * S * A, -1) + rng.laplace(scale=sd / math.sqrt(2), size=(G * S * A, 2 * S))
+    return PrivateHistogram(cells, values * cells.admitted, 1000, sd * sd, 7.0 * sd, 20.0 * sd, 0.01)
+
+
+def test_a_sum_over_steps_leaves_out_the_last_and_adds_up_the_noise():
+    release = stationary_histogram(0)
+    together = sum_over_steps(release)
+    assert np.allclose(together.values, sum(release.values[6 * g : 6 * g + 6] for g in range(7)))
+    assert together.deviation == pytest.approx(math.sqrt(7) * 10.0)
+    assert together.cells.pooled
+    assert np.array_equal(together.cells.admitted, Cells.of(3, 2, 8, pooled=True).admitted)
+
+
+def test_steps_that_are_alike_are_read_together_and_hardly_ever_told_apart():
+    agent, told_apart = OneHotVI(), 0
+    for seed in range(60):
+        like = agent.like(stationary_histogram(seed))
+        told_apart += int((~like).sum())
+        assert like.any()
+    assert told_apart <= 5  # of 360 cells
+
+
+def test_differences_against_plain_loops():
+    agent = OneHotVI()
+    for seed in range(20):
+        release = stationary_histogram(seed, sd=6.0)
+        values = release.values.copy()
+        cell = 6 * (seed % 7) + seed % 6
+        values[cell] = np.roll(values[cell], seed % 3)  # in two of three releases one cell differs at one step
+        release = replace(release, values=values)
+        joint = agent._read(sum_over_steps(release), 0.0)
+        found = oracle.differences(release, joint.shares, joint.known)
+        everything = list(itertools.chain(*found))
+        apart = sum(everything) - len(everything) > 3.0 * math.sqrt(5.0 * len(everything))
+        rare = 0.5 * math.log(len(everything) / 0.05) ** 2
+        expected = [
+            not apart and sum(t) - len(t) <= 4.0 * math.sqrt(5.0 * len(t)) and max(t, default=0.0) <= rare
+            for t in found
+        ]
+        assert agent.like(release).tolist() == expected
+
+
+def test_a_small_change_tells_its_cell_apart_and_a_large_one_all_cells():
+    release = stationary_histogram(3, S=5, A=3, sd=2.0)
+    pairs = 15
+    large = int(np.argmax(release.values[:pairs].sum(axis=1)))
+    usual = release.values[2 * pairs + large]
+    found = []
+    for change in np.linspace(0.0, 1.0, 21):  # at step 2 what the cell leads to is more and more reversed
+        values = release.values.copy()
+        values[2 * pairs + large] = (1.0 - change) * usual + change * usual[::-1]
+        found.append(OneHotVI().like(replace(release, values=values)).tolist())
+    stages = [all(found[0]), [c != large for c in range(pairs)] in found, not any(found[-1])]
+    assert stages == [True, True, True]
+    assert OneHotVI(sharing=False).like(release) is None
+    assert OneHotVI().like(replace(release, variance=0.0)) is None
+
+
+def test_a_shared_reading_is_that_of_the_sum_and_others_stay_as_they_are():
+    agent, release = OneHotVI(), stationary_histogram(4)
+    like = np.array([True, True, False, True, False, True])
+    found = agent.read(release, 0.5, like)
+    joint, apart = agent.read(sum_over_steps(release), 0.5), agent.read(release, 0.5)
+    for g, c in itertools.product(range(8), range(6)):
+        source, where = (joint, c) if like[c] else (apart, 6 * g + c)
+        assert np.array_equal(found.shares[6 * g + c], source.shares[where])
+        assert found.counts[6 * g + c] == source.counts[where]
+        assert found.known[6 * g + c] == source.known[where]
+        assert found.deviations[6 * g + c] == pytest.approx(10.0 * (math.sqrt(7) if like[c] else 1.0))
+    assert (found.wary, found.shared) == (True, pytest.approx(4 / 6))
+    assert (apart.wary, apart.shared) == (False, 0.0)
+
+
+def test_sharing_steps_learns_where_they_are_alike_and_does_nothing_where_they_differ():
+    """RiverSwim whose steps are counted apart, and one whose actions change their meaning half-way."""
+    gaps = {True: [], False: []}
+    for seed in (7000, 7001, 7002):
+        mdp, episodes = played("riverswim", 10_000, seed)
+        log = LogFormat(mdp.num_states, mdp.num_actions, mdp.horizon, False, early_end="keep")
+        release = released(episodes, log, Budget.pure(1.0), seed)
+        best = float(mdp.initial @ optimal_plan(mdp).value[0])
+        for sharing, found in gaps.items():
+            found.append(1.0 - policy_value(mdp, OneHotVI(sharing=sharing).plan(release).policy) / best)
+    assert np.mean(gaps[True]) < 0.05
+    assert np.mean(gaps[False]) > 0.2
+    mdp = make("swapswim")
+    uniform = np.full((mdp.horizon, mdp.num_states, mdp.num_actions), 0.5)
+    episodes = MDPSimulator(mdp, RewardLaw(), 5).rollout(uniform, 10_000)
+    log = LogFormat(mdp.num_states, mdp.num_actions, mdp.horizon, False, early_end="keep")
+    release = released(episodes, log, Budget.pure(1.0), 5)
+    plans = [OneHotVI(sharing=sharing).plan(release) for sharing in (True, False)]
+    assert np.array_equal(plans[0].quality, plans[1].quality)
+
+
 @pytest.mark.parametrize(
     ("worth", "row"),
     [
@@ -294,10 +396,10 @@ def test_more_noise_never_raises_the_value_of_a_fixed_estimate():
     rng = np.random.default_rng(4)
     cells = Cells.of(3, 2, 4, True)
     shares = rng.dirichlet(np.ones(6), size=6)
-    estimate = Estimate(shares, np.full(6, 50.0), np.ones(6, dtype=bool))
+    release = PrivateHistogram(cells, np.zeros((6, 6)), 100, 1.0, 0.0, 0.0, 0.1)
     values = [
-        OneHotVI().values(PrivateHistogram(cells, np.zeros((6, 6)), 100, v, 0.0, 0.0, 0.1), estimate)[0]
-        for v in (0.0, 1.0, 10.0, 100.0, 1e6)
+        OneHotVI().values(release, Estimate(shares, np.full(6, 50.0), np.ones(6, dtype=bool), np.full(6, sd)))[0]
+        for sd in (0.0, 1.0, 3.0, 10.0, 1e3)
     ]
     for less, more in itertools.pairwise(values):
         assert (more <= less + 1e-12).all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,9 @@ class Estimate:
     shares: Floats  # (C, 2Y)
     counts: Floats  # (C,)
     known: Mask  # (C,)
+    deviations: Floats  # (C,) of the noise on one item of the counts
+    wary: bool = False  # rare cells are known, so that luck in one of them is likely
+    shared: float = 0.0  # fraction of the cells that were read from all steps together
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,10 @@ class OneHotVI:
     noise: it answers logs whose rare actions look good by luck. The fourth is for noise on the items that were kept,
     of which only the favourable ones tempt. `rewards` (G, S, A) declares rewards known.
 
+    Steps that look alike are read together: where a staged release shows no difference between its steps
+    (`like_cells`), what a cell leads to is read from the sum over all of them, which has H−1 times the counts and
+    only √(H−1) times the noise. Policies still depend on the step.
+
     No threshold is right everywhere: a low one keeps noises, and one of them may promise more than the truth holds;
     a high one loses thin cells. So the thresholds t run from ln(n_sub/doubt)·sd/√2, which the noises of one cell
     seldom cross, to .8 of the release's width, which hardly any noise crosses; each reading makes a policy πₜ, and
@@ -52,7 +59,7 @@ class OneHotVI:
     rewards: Floats | None = None
     confidence_scale: float = 0.1
     hiding: float = 1.5
-    tilted_hiding: float = 2.5  # for releases of one step per user, where rare cells weigh as much as others
+    wary_hiding: float = 2.5  # where rare cells are known: one step per user, or steps read together
     spread: float = 1.0
     doubt: float = 0.3
     strictest: float = 0.8
@@ -60,10 +67,32 @@ class OneHotVI:
     surplus: float = 0.7
     fewest: float = 5.0
     signal: float = 1.0
+    sharing: bool = True
     tie_seed: int = 0
 
-    def read(self, release: PrivateHistogram, strictness: float) -> Estimate:
+    def like(self, release: PrivateHistogram) -> Mask | None:
+        """(S·A,) Which cells to read from all steps together; None where every step stands for itself."""
+        if not (self.sharing and release.cells.alike and release.deviation > 0.0):
+            return None
+        return like_cells(release, self._read(sum_over_steps(release), 0.0))
+
+    def read(self, release: PrivateHistogram, strictness: float, like: Mask | None = None) -> Estimate:
         """One reading, with the lowest threshold at strictness 0 and the highest at 1."""
+        apart = self._read(release, strictness)
+        if like is None or not like.any():
+            return apart
+        together, G = sum_over_steps(release), release.cells.stages
+        joint, like = self._read(together, strictness), np.tile(like, G)
+        return Estimate(
+            np.where(like[:, None], np.tile(joint.shares, (G, 1)), apart.shares),
+            np.where(like, np.tile(joint.counts, G), apart.counts),
+            np.where(like, np.tile(joint.known, G), apart.known),
+            np.where(like, together.deviation, release.deviation),
+            wary=True,
+            shared=float(like.mean()),
+        )
+
+    def _read(self, release: PrivateHistogram, strictness: float) -> Estimate:
         cells, sd = release.cells, release.deviation
         lowest = np.log(cells.sizes / self.doubt) * math.sqrt(0.5) * sd
         threshold = lowest + strictness * np.maximum(self.strictest * release.width - lowest, 0.0)
@@ -75,11 +104,12 @@ class OneHotVI:
         if self.rewards is not None:  # what was paid is known better than the release says
             shares[:, 0::2] += shares[:, 1::2]
             shares[:, 1::2] = 0.0
-        return Estimate(shares, counts, known)
+        return Estimate(shares, counts, known, np.full(cells.num_cells, sd), release.tilted)
 
     def estimate(self, release: PrivateHistogram) -> Estimate:
         """The reading whose policy is taken."""
-        readings = [self.read(release, t) for t in np.linspace(0.0, 1.0, self.readings)]
+        like = self.like(release)
+        readings = [self.read(release, t, like) for t in np.linspace(0.0, 1.0, self.readings)]
         if release.deviation == 0.0:  # all are the same
             return readings[0]
         cells = release.cells
@@ -106,7 +136,7 @@ class OneHotVI:
         rewards = np.zeros(cells.num_cells)
         if self.rewards is not None:
             rewards = np.broadcast_to(self.rewards, (cells.stages, S, A)).reshape(-1).astype(np.float64)
-        hiding = self.tilted_hiding if release.tilted else self.hiding
+        hiding = self.wary_hiding if estimate.wary else self.hiding
         quality, value = np.empty(shape), np.empty((H + 1, cells.num_successors))
         actions = np.empty((H, S), dtype=np.int64)
         kernel.cautious_values(
@@ -114,7 +144,7 @@ class OneHotVI:
             rewards,
             estimate.counts,
             estimate.known,
-            release.deviation,
+            estimate.deviations,
             self.rewards is not None,
             self.confidence_scale if cautious else 0.0,
             hiding if cautious else 0.0,
@@ -148,3 +178,61 @@ def least_regret(worth: Floats, softness: float = 0.1) -> int:
     scale = best + softness * best.max()
     regrets = np.divide(best - worth, scale, out=np.zeros_like(worth), where=scale > 0.0)
     return int(regrets.max(axis=1).argmin())
+
+
+# Are steps alike? ---------------------------------------------------------------------------------------------------
+
+#: Steps are told apart everywhere when all differences together stand out by so many standard deviations.
+APART = 3.0
+#: In one cell its own differences must stand out by so many, or one of them must be rarer than `RARE` among all.
+CELL_APART = 4.0
+RARE = 0.05
+
+
+def sum_over_steps(release: PrivateHistogram) -> PrivateHistogram:
+    """All steps of a staged release but the last, which has no successors, as if they had been counted together.
+
+    The width serves as a threshold only: √k times that of one noise, more than sums of k noises need.
+    """
+    cells = release.cells
+    k = cells.stages - 1
+    values = release.values.reshape(cells.stages, -1, release.values.shape[1])[:k].sum(axis=0)
+    first = cells.admitted[: len(values)]
+    whole = replace(cells, pooled=True, admitted=first)
+    root = math.sqrt(k)
+    return replace(
+        release,
+        cells=whole,
+        values=values,
+        variance=k * release.variance,
+        width=root * release.width,
+        total_width=root * release.total_width,
+    )
+
+
+def like_cells(release: PrivateHistogram, joint: Estimate) -> Mask:
+    """(S·A,) Which cells lead to the same at all steps, as far as the release can tell; p is that of all steps.
+
+    t = (x − N·p)² / (v·((1 − p)² + (m − 1)·p²) + N·p·(1 − p)) for every item x of a cell with m items, total N and
+    noise of variance v. If steps are alike, t has mean 1 and variance at most 5 (Laplace noise). Cells that are not
+    known have nothing to show and count as alike.
+    """
+    cells = release.cells
+    k, v = cells.stages - 1, release.variance
+    items = release.values.reshape(k + 1, -1, release.values.shape[1])
+    exists = cells.admitted[: items.shape[1]] & joint.known[:, None]
+    m, p = exists.sum(axis=1, keepdims=True), joint.shares
+    noise = v * ((1.0 - p) ** 2 + (m - 1.0) * p**2)
+    excess, largest = np.zeros(len(p)), np.zeros(len(p))
+    for x in items[:k]:
+        N = np.where(exists, x, 0.0).sum(axis=1, keepdims=True)
+        spread = noise + np.maximum(N, 0.0) * p * (1.0 - p)
+        t = np.where(exists, (x - N * p) ** 2 / np.where(exists, spread, 1.0), 0.0)
+        excess += t.sum(axis=1) - m[:, 0]
+        largest = np.maximum(largest, t.max(axis=1))
+    terms = k * m[:, 0]
+    if excess.sum() > APART * math.sqrt(5.0 * terms.sum()):
+        return np.zeros(len(p), dtype=np.bool_)
+    rare = 0.5 * math.log(max(int(terms.sum()), 1) / RARE) ** 2
+    like: Mask = (excess <= CELL_APART * np.sqrt(5.0 * terms)) & (largest <= rare)
+    return like

@@ -117,7 +117,7 @@ def cautious_values(
     means: Floats,  # (C,) rewards that are certain; unused when they are estimated
     counts: Floats,  # (C,)
     known: NDArray[np.bool_],  # (C,)
-    sd: float,  # of the noise on an item
+    deviations: Floats,  # (C,) of the noise on an item
     certain_rewards: bool,
     confidence: float,
     hiding: float,
@@ -162,17 +162,17 @@ def cautious_values(
                     mean = 0.0
                     for y in range(Y):
                         mean += shares[c, 2 * y] * V[y] + shares[c, 2 * y + 1] * (V[y] + 1.0)
-                    variance, deviations = 0.0, 0.0
+                    variance, upside = 0.0, 0.0
                     for y in range(Y):
                         below, above = V[y] - mean, V[y] + 1.0 - mean
                         variance += shares[c, 2 * y] * below * below + shares[c, 2 * y + 1] * above * above
                         if shares[c, 2 * y] > 0.0 and below > 0.0:
-                            deviations += below * below
+                            upside += below * below
                         if shares[c, 2 * y + 1] > 0.0 and above > 0.0:
-                            deviations += above * above
-                    n = counts[c]
+                            upside += above * above
+                    n, sd = counts[c], deviations[c]
                     q = mean - confidence * (np.sqrt(2.0 * variance * iota / n) + (high - low) * iota / (3.0 * n))
-                    q -= min(1.0, hiding * sd / n) * (mean - low) + spread * sd / n * np.sqrt(deviations)
+                    q -= min(1.0, hiding * sd / n) * (mean - low) + spread * sd / n * np.sqrt(upside)
                     q = min(max(q, 0.0) + certain, float(H - h))
                 quality[h, s, a] = q
                 if q > best_quality:
