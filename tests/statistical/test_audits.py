@@ -7,6 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from discreet.data.counting import Trajectories
+from discreet.histograms import Cells
+from discreet.privacy import one_hot
 from discreet.privacy.accounting import Budget
 from discreet.privacy.audit import MECHANISMS, Game, Settings, audit, audited, counts_game
 from discreet.privacy.client import LaplaceEncoder, SampledEncoder
@@ -152,3 +155,42 @@ def test_weaker_reports_are_refuted() -> None:
             patch.setattr(stream_type, "__init__", weaken)
             game = MECHANISMS[name].game(Settings(1.0))
         assert seen(game) > 1.0, name
+
+
+# One step per user: weights come from a pilot that may hold the victim, so copies cannot be played side by side.
+
+
+def one_step_game(claimed: float, epsilon: float, monkeypatch: pytest.MonkeyPatch) -> Game:
+    """Replace one of four users of a log with two steps each; the three others are known."""
+    monkeypatch.setattr(one_hot, "_widths", lambda *_: (0.0, 0.0))  # they take half of the time and no part
+    users, steps = 4, 2
+    spec, cells = CountSpec(2, 2, steps, pooled=True, grid=1.0), Cells.of(2, 2, steps, pooled=True)
+    private = one_hot.Tilted(Budget.pure(epsilon))
+
+    def log(world: int) -> Trajectories:
+        state = np.zeros(users * steps, dtype=np.int64)
+        state[:steps] = world  # her two worlds share no cell; all steps stay where they are and are paid
+        person, step = np.repeat(np.arange(users), steps), np.tile(np.arange(steps), users)
+        starts = np.arange(users) * steps
+        return Trajectories(starts, person, step, state, state, state, np.ones(users * steps, dtype=np.int64), users)
+
+    logs = [log(0), log(1)]
+
+    def views(world: int, trials: int, noise: NoiseSource) -> np.ndarray:
+        return np.array([private.release(logs[world], spec, cells, noise)[0].values.ravel() for _ in range(trials)])
+
+    def scores(view: np.ndarray) -> np.ndarray:
+        own = view[:, [1, 15]] - [3 * 0.9, 0.0]  # (0, 0) → 0 and (1, 1) → 1, without what the others report
+        likelihood = np.abs(own - [1.0, 0.0]).sum(axis=1) - np.abs(own - [0.0, 1.0]).sum(axis=1)
+        return np.stack([likelihood, own[:, 1]], axis=1)
+
+    return Game(claimed, views, scores)
+
+
+def test_one_step_per_user_stands_and_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = audited("one step", one_step_game(3.0, 3.0, monkeypatch), 1000)
+    assert 1.2 < result.lower_bound < 3.0
+
+
+def test_half_the_noise_on_one_step_per_user_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert audited("one step", one_step_game(3.0, 6.0, monkeypatch), 2500).refuted
