@@ -31,6 +31,9 @@ VISIBLE = {
     "local-sampled": 0.82,
     "tree": 0.25,
     "tree-gaussian": 0.1,
+    "tree-honaker": 0.2,
+    "tree-smooth": 0.35,
+    "toeplitz": 0.15,
     "epochs": 0.4,
     "one-shot": 0.4,
     "one-shot-gaussian": 0.12,
@@ -105,6 +108,10 @@ def test_half_the_noise_on_a_log_is_refuted() -> None:
     assert seen(MECHANISMS["one-hot"].game(Settings(2.0)), 20_000) > 1.0
 
 
+def test_the_noise_of_a_larger_budget_behind_a_toeplitz_matrix_is_refuted() -> None:
+    assert seen(MECHANISMS["toeplitz"].game(Settings(6.0)), 40_000) > 1.0
+
+
 def test_one_level_short_is_refuted() -> None:
     tree = one_level_short(Tree(ONE), 4)
     game = counts_game(tree, 1.0, "tree", episodes=4)
@@ -114,7 +121,14 @@ def test_one_level_short_is_refuted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("privatizer", "plan", "victim"), [(Tree(ONE), "tree", 1), (Epochs(ONE), "epochs", 0), (Epochs(ONE), "epochs", 2)]
+    ("privatizer", "plan", "victim"),
+    [
+        (Tree(ONE), "tree", 1),
+        (Tree(ONE, variant="honaker"), "tree", 1),
+        (Tree(ONE, variant="smooth"), "tree", 1),
+        (Epochs(ONE), "epochs", 0),
+        (Epochs(ONE), "epochs", 2),
+    ],
 )
 def test_noise_reused_between_releases_is_refuted(privatizer: object, plan: str, victim: int) -> None:
     game = counts_game(Mutant(privatizer, "same for all releases"), 1.0, plan, victim=victim)

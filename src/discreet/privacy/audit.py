@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,6 +34,7 @@ from discreet.privacy.shuffle_law import tables_of
 from discreet.privacy.shuffler import BitEncoder, CountBits
 from discreet.privacy.streams import CountStream
 from discreet.privacy.sums import RawSums
+from discreet.privacy.toeplitz import Toeplitz
 from discreet.privacy.tree import Tree
 from discreet.releases import PrivateCounts
 from discreet.statistics import Counts, CountSpec
@@ -347,12 +348,15 @@ class Settings(NamedTuple):
 
 
 def _counts(
-    plan: Plan, make: Callable[[Settings], Privatizer[PrivateCounts]], delta: bool = False
+    plan: Plan, make: Callable[[Settings], Privatizer[PrivateCounts]], delta: bool = False, exact: bool = True
 ) -> Callable[[Settings], Game]:
+    """`exact`: the plan says which noisy values make up the releases, so that what the pair costs is known."""
+
     def game(s: Settings) -> Game:
-        return counts_game(
+        found = counts_game(
             make(s), s.epsilon, plan, s.horizon, s.episodes, s.states, s.actions, 0, s.delta if delta else 0.0
         )
+        return found if exact else replace(found, exact=None)
 
     return game
 
@@ -563,6 +567,23 @@ MECHANISMS: dict[str, Mechanism] = {
     "tree-gaussian": Mechanism(
         "the same with Gaussian noise and (epsilon, delta)",
         _counts("tree", lambda s: Tree(Budget.approximate(s.epsilon, s.delta)), delta=True),
+    ),
+    "tree-honaker": Mechanism(
+        "the tree with nodes averaged over their children",
+        _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), variant="honaker"), exact=False),
+    ),
+    "tree-smooth": Mechanism(
+        "the tree over labels with equally many ones",
+        _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), variant="smooth"), exact=False),
+    ),
+    "toeplitz": Mechanism(
+        "counts after every episode through a square root of the matrix of sums, Gaussian noise",
+        _counts(
+            "epochs",
+            lambda s: Toeplitz(Budget.approximate(s.epsilon, s.delta), s.episodes),
+            delta=True,
+            exact=False,
+        ),
     ),
     "epochs": Mechanism(
         "counts per epoch with fresh Laplace noise, later users react to releases",
