@@ -10,7 +10,7 @@ import numpy as np
 from scipy import optimize, stats
 
 from discreet.episodes import Episodes
-from discreet.privacy.audit import Plan, measurements
+from discreet.privacy.games import Plan, measurements
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
 from discreet.privacy.one_shot import OneShot, OneShotStream
 from discreet.statistics import CountSpec

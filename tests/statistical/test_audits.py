@@ -11,9 +11,10 @@ from discreet.data.counting import Trajectories
 from discreet.histograms import Cells
 from discreet.privacy import one_hot
 from discreet.privacy.accounting import Budget
-from discreet.privacy.audit import MECHANISMS, Game, Settings, audit, audited, counts_game
+from discreet.privacy.audit import MECHANISMS, Settings, audit
 from discreet.privacy.client import LaplaceEncoder, SampledEncoder
 from discreet.privacy.epochs import Epochs
+from discreet.privacy.games import Game, audited, counts_game
 from discreet.privacy.local import LocalLaplace, LocalSampled
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.one_shot import OneShot

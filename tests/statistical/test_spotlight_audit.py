@@ -9,7 +9,7 @@ import numpy as np
 from discreet.agents.spotlight import Spotlight
 from discreet.episodes import Episodes
 from discreet.privacy.accounting import Budget
-from discreet.privacy.audit import Game, audited
+from discreet.privacy.games import Game, audited
 from discreet.privacy.local_reports import LocalReports
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.reports import Reports

@@ -11,20 +11,17 @@ from scipy import stats
 
 from discreet.episodes import Episodes
 from discreet.privacy.accounting import Budget
-from discreet.privacy.audit import (
-    MECHANISMS,
+from discreet.privacy.audit import MECHANISMS, Settings, audit, truncated_sums
+from discreet.privacy.epochs import Epochs
+from discreet.privacy.games import (
     Game,
-    Settings,
     StackedSums,
-    audit,
     audited,
     counts_game,
     epsilon_bound,
     leaked,
     measurements,
-    truncated_sums,
 )
-from discreet.privacy.epochs import Epochs
 from discreet.privacy.local import LocalLaplace
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
 from discreet.privacy.one_shot import OneShot

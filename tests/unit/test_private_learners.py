@@ -15,9 +15,9 @@ from discreet.envs import registry
 from discreet.episodes import Episodes
 from discreet.experiment import Experiment, Setting, run
 from discreet.privacy.accounting import Budget
-from discreet.privacy.audit import epsilon_bound
 from discreet.privacy.epochs import Epochs
 from discreet.privacy.exact import Exact
+from discreet.privacy.games import epsilon_bound
 from discreet.privacy.local import LocalLaplace, LocalSampled
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.tree import Tree

@@ -20,8 +20,9 @@ from discreet.experiment import Experiment, Setting, run
 from discreet.planning import Plan
 from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget
-from discreet.privacy.audit import MECHANISMS, Settings, audit, audited
+from discreet.privacy.audit import MECHANISMS, Settings, audit
 from discreet.privacy.calibration import calibrate, forecast
+from discreet.privacy.games import audited
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.shuffle import Shuffle, ShuffleBatches, summed_bits
 from discreet.privacy.shuffle_law import BitLaw, Changes, honest_epsilon
