@@ -247,7 +247,7 @@ def _paper_integers(s: Settings) -> Game:
     law = stats.binom.pmf(np.arange(each + 1), each, p)
 
     def views(world: int, trials: int, noise: NoiseSource) -> Floats:
-        generator = np.random.Generator(np.random.PCG64(int.from_bytes(noise.words(4).tobytes(), "little")))
+        generator = noise.generator()
         seen = np.zeros((trials, each + 2), dtype=np.int64)
         seen[:, : each + 1] = generator.multinomial(s.users - 1, law / law.sum(), trials)
         own = generator.binomial(each, p, trials) + world

@@ -52,11 +52,6 @@ def _tables(spec: CountSpec) -> Tables:
     return Tables(spec.num_states, spec.num_actions, spec.horizon, spec.stages, spec.grid, spec.reward_range)
 
 
-def _generator(noise: NoiseSource) -> np.random.Generator:
-    """A fast generator for simulations, seeded from the simulation's own noise."""
-    return np.random.Generator(np.random.PCG64(int.from_bytes(noise.words(4).tobytes(), "little")))
-
-
 class _Crowd:
     """The users seen so far: how many, and the names of those who sent a report themselves."""
 
@@ -210,7 +205,7 @@ def sum_of_noises(scale: float, users: int, size: int, noise: NoiseSource) -> In
     if scale == 0.0:
         return total
     if noise.simulation and users >= COMPOUND:
-        two = _generator(noise).negative_binomial(users, -math.expm1(-1.0 / scale), (2, size))
+        two = noise.generator().negative_binomial(users, -math.expm1(-1.0 / scale), (2, size))
         return np.asarray(two[0] - two[1], dtype=np.int64)
     rows = max(1, CHUNK // size)
     for start in range(0, users, rows):
@@ -364,7 +359,7 @@ def summed_bits(encoder: SampledEncoder, items: Ints, noise: NoiseSource) -> Int
     """
     n, D = items.size, encoder.num_items
     if noise.simulation and n >= COMPOUND:
-        generator = _generator(noise)
+        generator = noise.generator()
         own = np.bincount(items[items >= 0], minlength=D)
         return generator.binomial(own, 0.5) + generator.binomial(n - own, encoder.flips / 2**64)
     total = np.zeros(D, dtype=np.int64)

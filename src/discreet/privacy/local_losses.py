@@ -169,7 +169,7 @@ class LocalLossStream(LossStream):
         n, D = items.size, self._width_of_items
         if self._noise.simulation and n >= COMPOUND:
             own = np.bincount(items[items >= 0], minlength=D)
-            rng = _generator(self._noise)
+            rng = self._noise.generator()
             return np.asarray(rng.binomial(own, 0.5) + rng.binomial(n - own, self._q), dtype=np.int64)
         total = np.zeros(D, dtype=np.int64)
         for item in items:
@@ -185,7 +185,7 @@ class LocalLossStream(LossStream):
         if self._public:
             self._public_sums += self.spec.on_grid(losses).sum(axis=0)
         # Fair public coins, not turns: an adversary who knows the turns could show the reporters what it likes.
-        order = _generator(self._noise).integers(2, size=n) if self._split else np.zeros(n, dtype=np.int64)
+        order = self._noise.generator().integers(2, size=n) if self._split else np.zeros(n, dtype=np.int64)
         steppers, reporters = np.flatnonzero(order == 0), np.flatnonzero(order == 1)
         chosen = Episodes(episodes.states[steppers], episodes.actions[steppers], episodes.rewards[steppers])
         self._ons += self._sum_of_messages(self._items(chosen, losses[steppers]))
@@ -198,7 +198,7 @@ class LocalLossStream(LossStream):
         spec, j = self.spec, self._cells
         n, XA = len(losses), spec.layers.num_cells
         units = spec.on_grid(losses)
-        rng = _generator(self._noise)  # public coins
+        rng = self._noise.generator()  # public coins
         chosen = np.argpartition(rng.random((n, XA)), j - 1, axis=1)[:, :j]
         bits = below(self._noise, spec.units, n * j).reshape(n, j) < np.take_along_axis(units, chosen, axis=1)
         flips = self._noise.words(n * j).reshape(n, j) < np.uint64(self._bit_flips)
@@ -326,7 +326,3 @@ class LocalLaplaceLossStream(LossStream):
             root * self._families["losses"].deviation * spec.grid,
             self._loss_width,
         )
-
-
-def _generator(noise: NoiseSource) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(int.from_bytes(noise.words(4).tobytes(), "little")))

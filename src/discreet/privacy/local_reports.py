@@ -179,7 +179,7 @@ def summed_messages(encoder: ReportEncoder, answers: Ints, noise: NoiseSource) -
     """
     n, size = answers.size, len(encoder.items)
     if noise.simulation and n >= COMPOUND:
-        generator = np.random.Generator(np.random.PCG64(int.from_bytes(noise.words(4).tobytes(), "little")))
+        generator = noise.generator()
         own = np.bincount(np.where(answers < 0, size, answers), minlength=size + 1)
         share = encoder.words / _WORD
         if encoder.method == "unary":

@@ -399,6 +399,10 @@ class NoiseSource:
             self._copy_words(out)
         return out
 
+    def generator(self) -> np.random.Generator:
+        """A fast generator started from this source, for simulated crowds and public coins; it protects nobody."""
+        return np.random.Generator(np.random.PCG64(int.from_bytes(self.words(4).tobytes(), "little")))
+
     def laplace(self, scale: float, shape: int | tuple[int, ...]) -> NDArray[np.int64]:
         """Independent draws of `DiscreteLaplace(scale)`; zeros for scale 0."""
         if scale == 0:

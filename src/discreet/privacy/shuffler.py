@@ -233,7 +233,7 @@ class BitEncoder:
         """
         C, each = self.num_counters, users * self.noise_bits
         if noise.simulation:
-            generator = np.random.Generator(np.random.PCG64(int.from_bytes(noise.words(4).tobytes(), "little")))
+            generator = noise.generator()
             return generator.binomial(each, self.probability, C).astype(np.int64)
         sums = np.zeros(C, dtype=np.int64)
         rows = max(1, CHUNK // C)
