@@ -217,7 +217,7 @@ def plot(chosen: list[Setting], rows: list[dict[str, Any]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--first", type=int, help="default: 500, and 0 for the linear setting")
+    parser.add_argument("--first", type=int, help="default: 600, and 0 for the linear setting")
     parser.add_argument("--out", type=Path, default=Path("results/offline"))
     parser.add_argument("--only", default="")
     options = parser.parse_args()
@@ -228,7 +228,7 @@ def main() -> None:
     chosen = [s for s in settings() if options.only in f"{s.group} {s.name} {s.learner}"]
     for setting in chosen:
         name = f"{setting.group}: {setting.name}: {setting.learner}"
-        first = (0 if setting.group == "linear" else 500) if options.first is None else options.first
+        first = (0 if setting.group == "linear" else 600) if options.first is None else options.first
         for seed in range(first, first + options.seeds):
             for instance in setting.instances:
                 if (name, instance, seed) in done:

@@ -19,6 +19,7 @@ from discreet.envs.rewards import RewardLaw
 from discreet.episodes import Episodes, MDPSimulator
 from discreet.histograms import Cells, PrivateHistogram
 from discreet.kernels import one_hot as kernel
+from discreet.mdp import FiniteMDP
 from discreet.planning import optimal_plan, policy_value, tie_order
 from discreet.privacy.accounting import Budget, ledger_total
 from discreet.privacy.noise import NoiseSource
@@ -334,12 +335,13 @@ def test_a_shared_reading_is_that_of_the_sum_and_others_stay_as_they_are():
     found = agent.read(release, 0.5, like)
     joint, apart = agent.read(sum_over_steps(release), 0.5), agent.read(release, 0.5)
     for g, c in itertools.product(range(8), range(6)):
-        source, where = (joint, c) if like[c] else (apart, 6 * g + c)
+        shared = like[c] and g < 7  # the last step stands for itself
+        source, where = (joint, c) if shared else (apart, 6 * g + c)
         assert np.array_equal(found.shares[6 * g + c], source.shares[where])
         assert found.counts[6 * g + c] == source.counts[where]
         assert found.known[6 * g + c] == source.known[where]
-        assert found.deviations[6 * g + c] == pytest.approx(10.0 * (math.sqrt(7) if like[c] else 1.0))
-    assert (found.wary, found.shared) == (True, pytest.approx(4 / 6))
+        assert found.deviations[6 * g + c] == pytest.approx(10.0 * (math.sqrt(7) if shared else 1.0))
+    assert (found.wary, found.shared) == (True, pytest.approx(4 / 6 * 7 / 8))
     assert (apart.wary, apart.shared) == (False, 0.0)
 
 
@@ -362,6 +364,23 @@ def test_sharing_steps_learns_where_they_are_alike_and_does_nothing_where_they_d
     release = released(episodes, log, Budget.pure(1.0), 5)
     plans = [OneHotVI(sharing=sharing).plan(release) for sharing in (True, False)]
     assert np.array_equal(plans[0].quality, plans[1].quality)
+
+
+def test_a_reward_at_the_end_is_not_averaged_away_by_the_steps_before_it():
+    """RiverSwim that pays at its last step only, from so few users that the other steps look alike."""
+    river = make("riverswim", 4, 8)
+    rewards = np.zeros((8, 4, 2))
+    rewards[-1, 3, 1] = 1.0
+    mdp = FiniteMDP(np.repeat(river.transitions, 8, axis=0), rewards, river.initial, 8, "late")
+    log = LogFormat(4, 2, 8, False, early_end="keep")
+    best = float(mdp.initial @ optimal_plan(mdp).value[0])
+    for seed in (7100, 7101):
+        behaviour = np.broadcast_to([0.2, 0.8], (8, 4, 2))
+        episodes = MDPSimulator(mdp, RewardLaw(), seed).rollout(behaviour, 4000)
+        release = released(episodes, log, Budget.pure(2.0), seed)
+        plan = OneHotVI().plan(release)
+        assert OneHotVI().estimate(release).shared > 0.5
+        assert policy_value(mdp, plan.policy) > 0.95 * best
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ class OneHotVI:
     of which only the favourable ones tempt. `rewards` (G, S, A) declares rewards known.
 
     Steps that look alike are read together: where a staged release shows no difference between its steps
-    (`like_cells`), what a cell leads to is read from the sum over all of them, which has H−1 times the counts and
-    only √(H−1) times the noise. Policies still depend on the step.
+    (`like_cells`), what a cell leads to is read from the sum over all of them but the last, which has H−1 times the
+    counts and only √(H−1) times the noise. Policies still depend on the step.
 
     No threshold is right everywhere: a low one keeps noises, and one of them may promise more than the truth holds;
     a high one loses thin cells. So the thresholds t run from ln(n_sub/doubt)·sd/√2, which the noises of one cell
@@ -83,6 +83,7 @@ class OneHotVI:
             return apart
         together, G = sum_over_steps(release), release.cells.stages
         joint, like = self._read(together, strictness), np.tile(like, G)
+        like[-(like.size // G) :] = False  # what the last step pays often is its own, and two items say it
         return Estimate(
             np.where(like[:, None], np.tile(joint.shares, (G, 1)), apart.shares),
             np.where(like, np.tile(joint.counts, G), apart.counts),
