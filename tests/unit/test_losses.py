@@ -87,13 +87,10 @@ def test_contributions_match_plain_loops():
     np.testing.assert_allclose(spec().unpacked("losses", full["losses"] * spec().grid), inside, atol=1e-9)
 
 
-def test_bad_contributions_are_refused():
+def test_arrays_of_another_shape_are_refused():
     episodes, losses = crowd(3)
-    with pytest.raises(ValueError, match="layers at step 1"):
-        spec().contribution(users(((0, 0), (1, 0))), losses[:1])
-    for bad, message in ((losses + 1.5, "outside"), (losses * np.nan, "outside"), (losses[:, :1], "shape")):
-        with pytest.raises(ValueError, match=message):
-            spec().contribution(episodes, bad)
+    with pytest.raises(ValueError, match="shape"):
+        spec().contribution(episodes, losses[:, :1])
     with pytest.raises(ValueError, match="2 loss tables"):
         spec().contribution(episodes, losses[:2])
     with pytest.raises(ValueError, match="feedback"):
