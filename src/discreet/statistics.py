@@ -33,8 +33,9 @@ class Sensitivity(NamedTuple):
 class CountSpec:
     """Public description of a `Counts` statistic: every number a privatizer may calibrate to.
 
-    Rewards, infinite ones included, are clipped to `reward_range`, scaled so that the range becomes [0, 1], and rounded to multiples of
-    `grid`; learners plan in these units. `reward_range=None` (no bound, no scaling) is for non-private use only.
+    Rewards, infinite ones included, are clipped to `reward_range`, scaled so that the range becomes [0, 1], and
+    rounded to multiples of `grid`; learners plan in these units. `reward_range=None` (no bound, no scaling) is for
+    non-private use only.
     """
 
     num_states: int

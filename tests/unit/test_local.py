@@ -183,9 +183,7 @@ def test_the_client_needs_nothing_of_the_server() -> None:
 def test_a_user_counts_once_and_only_with_the_right_form(privatizer: LocalLaplace | LocalSampled) -> None:
     spec = CountSpec(2, 2, 2, False, grid=0.5)
     stream = privatizer.open(spec, 3, NoiseSource.seeded(0))
-    report = stream.encoder.encode(
-        "ann", [0, 1, 0], [1, 0], [1.0, 0.0], NoiseSource.seeded(1), epsilon_at_most=1.0
-    )
+    report = stream.encoder.encode("ann", [0, 1, 0], [1, 0], [1.0, 0.0], NoiseSource.seeded(1), epsilon_at_most=1.0)
     stream.add_report(report)
     before = stream.release()
     for refused, words in [

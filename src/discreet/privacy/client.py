@@ -56,19 +56,19 @@ def rounded_up(value: Fraction) -> float:
 
 
 def _log_of(excess: float) -> float:
-    """ln(1 + excess), rounded up: the quotient and the logarithm are each off by less than one unit in the last place."""
+    """ln(1 + excess), rounded up: the quotient and the logarithm are each off by less than one last digit."""
     if excess <= 0.0:
         return 0.0
     return math.nextafter(math.nextafter(math.log1p(excess), math.inf), math.inf)
 
 
 def unary_cost(flips: int) -> float:
-    """ln((1−q)/q), q = flips/2⁶⁴, rounded up: the largest log-ratio of a message between two items, or one and none."""
+    """ln((1−q)/q), q = flips/2⁶⁴, rounded up: the largest log-ratio of a message between items, or one and none."""
     return math.inf if flips == 0 else _log_of((_WORD - 2 * flips) / flips)
 
 
 def response_cost(words: int, answers: int) -> float:
-    """ln(1 + w·D/(1−w)), w = words/2⁶⁴, rounded up: the largest log-ratio of an answer between any two of D truths."""
+    """ln(1 + w·D/(1−w)), w = words/2⁶⁴, rounded up: the largest log-ratio of a message between two of D answers."""
     return _log_of(words * answers / (_WORD - words))
 
 
@@ -627,7 +627,9 @@ class Reporter:
     def claim(self, deployment: str) -> None:
         """Take note that this deployment gets its report now; the second time it is refused."""
         if deployment in self._reported:
-            raise Refused("this device has already reported to this deployment; a second report would cost epsilon again")
+            raise Refused(
+                "this device has already reported to this deployment; a second time would cost epsilon again"
+            )
         self._reported.add(deployment)
 
     def report(
@@ -636,6 +638,4 @@ class Reporter:
         """The one report to this deployment. An encoder that costs too much is refused and spends nothing."""
         allow(encoder.epsilon, self.epsilon_at_most)
         self.claim(deployment)
-        return encoder.encode(
-            self.user, states, actions, rewards, noise, epsilon_at_most=self.epsilon_at_most
-        )
+        return encoder.encode(self.user, states, actions, rewards, noise, epsilon_at_most=self.epsilon_at_most)

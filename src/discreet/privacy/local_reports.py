@@ -1,6 +1,6 @@
 """Spotlight without a trusted curator: one randomised message per user about one announced step.
 
-The encoder (`ReportEncoder` in client.py) is what a server publishes and a device fills in once. Proof: local_reports.md.
+The encoder (`ReportEncoder`, client.py) is what a server publishes and a device fills in. Proof: local_reports.md.
 """
 
 from __future__ import annotations

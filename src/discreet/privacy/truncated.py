@@ -17,7 +17,7 @@ from discreet.privacy.epochs import Epochs, EpochStream
 from discreet.privacy.exact import Exact, ExactStream
 from discreet.privacy.families import Blocks, Family, Mechanism, calibrated, reward_rounding, samplable
 from discreet.privacy.local import ONE_REPORT, LocalLaplace, sum_of_noises
-from discreet.privacy.noise import NoiseSource
+from discreet.privacy.noise import SMALLEST_SCALE, NoiseSource
 from discreet.privacy.streams import assumptions
 from discreet.privacy.tails import adaptive_width, exponent_grid, log_moments
 from discreet.privacy.tree import Tree, TreeStream
@@ -101,6 +101,7 @@ class Spread:
     def __init__(self, family: Family, spec: CountSpec, num_episodes: int, beta: float, most_terms: int) -> None:
         self._gaussian = family.mechanism == "gaussian"
         self._unit = family.scale * family.unit  # natural scale at a threshold of 1
+        self._least = SMALLEST_SCALE * family.unit if self._unit > 0.0 else 0.0  # what is sampled at the least
         self._deviation = family.deviation * family.unit
         self._cells, self.beta = family.size, beta
         smallest, largest = (limit * (self._unit or 1.0) for limit in (SMALLEST_THRESHOLD, UNBOUNDED_REWARD))
@@ -109,10 +110,10 @@ class Spread:
 
     def moments(self, peak: Floats) -> Floats:
         """Bounds on ln E exp(s·noise) for every exponent s: −ln(1 − s²b²), or s²σ²/2 [CKS20]."""
+        scales = np.maximum(self._unit * np.asarray(peak), self._least)
         if self._gaussian:
-            scales = self._unit * np.asarray(peak)
             return np.asarray(0.5 * (self.grid.reshape(-1, *([1] * scales.ndim)) * scales[None]) ** 2)
-        return log_moments(self._unit * peak, self.grid)
+        return log_moments(scales, self.grid)
 
     def width(self, moment_sums: Floats, beta: float | None = None, num_prefixes: int = 1) -> Floats:
         share = self.beta if beta is None else beta
