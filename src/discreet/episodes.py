@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +20,8 @@ class Episodes:
 
     Whatever a row holds concerns its user alone. One with a state or action that is not a whole number, or a reward
     that is not a number, is kept as a row that no problem can read (its states are −1); which states and actions
-    exist is for the problem to say (`CountSpec.readable`). Shapes are the caller's and are checked.
+    exist is for the problem to say (`CountSpec.readable`). Shapes are the caller's and are checked; records as they
+    came in, whatever their lengths, are for `of_records`.
     """
 
     states: Ints  # (K, H+1)
@@ -43,6 +45,14 @@ class Episodes:
         object.__setattr__(self, "actions", frozen(actions, np.int64))
         object.__setattr__(self, "rewards", frozen(rewards))
 
+    @classmethod
+    def of_records(cls, records: Iterable[Any], horizon: int) -> Episodes:
+        """One record (states, actions, rewards) per user, of exactly `horizon` steps; any other is not readable."""
+        rows = [_row(record, horizon) for record in records]
+        states, actions, rewards = (np.array([row[i] for row in rows]) for i in range(3))
+        n = len(rows)
+        return cls(states.reshape(n, horizon + 1), actions.reshape(n, horizon), rewards.reshape(n, horizon))
+
     def __len__(self) -> int:
         """How many users, those who contribute nothing included."""
         return int(self.actions.shape[0]) + self.silent
@@ -63,9 +73,20 @@ class Episodes:
 
 def _number(value: Any) -> float:
     try:
-        return float(value)
+        return float(value.real if isinstance(value, complex) and value.imag == 0.0 else value)
     except Exception:  # a record is anything at all
         return math.nan
+
+
+def _row(record: Any, horizon: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """The three parts of one record, all NaN if it does not have this many steps."""
+    try:
+        states, actions, rewards = (_numbers(part).astype(np.float64) for part in record)
+        if states.shape == (horizon + 1,) and actions.shape == rewards.shape == (horizon,):
+            return states, actions, rewards
+    except Exception:  # a record is anything at all
+        pass
+    return np.full(horizon + 1, math.nan), np.full(horizon, math.nan), np.full(horizon, math.nan)
 
 
 def _numbers(values: Any) -> NDArray[Any]:

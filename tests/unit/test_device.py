@@ -446,7 +446,6 @@ BAD: list[tuple[Any, Any, Any]] = [
     (object(), {}, {1: 2}),
     (7, 7, 7),
     ([math.inf, 1], [0], [0.5]),
-    ([True, False], [True], [0.5]),
 ]
 
 
@@ -472,6 +471,7 @@ def test_p8_infinite_rewards_are_clipped_like_others_and_whole_floats_are_whole(
     plain = encoder.contribution([0, 1, 0], [1, 0], [2.0, -1.0])
     assert np.array_equal(encoder.contribution([0, 1, 0], [1, 0], [math.inf, -math.inf]), plain)
     assert np.array_equal(encoder.contribution([0.0, 1.0, 0.0], np.array([1, 0], np.uint8), [1e300, -5]), plain)
+    assert np.array_equal(encoder.contribution([False, True, False], [True, False], [2.0, -1.0]), plain)
 
 
 ANYTHING = st.recursive(

@@ -123,3 +123,18 @@ def test_p8_readable_episodes_are_handed_on_as_they_are():
     assert CountSpec(2, 2, 2, False).readable(episodes) is episodes
     assert CountSpec(2, 2, 3, False).readable(episodes) is episodes  # shorter than the horizon
     assert CountSpec(2, 2, 1, False).readable(episodes).silent == 1
+
+
+def test_p8_records_of_any_length_and_kind_become_rows_of_their_own():
+    good = ([0, 1, 0], [1, 0], [0.25, 1.0])
+    odd = [([0, 1], [0], [0.5]), ([0] * 4, [0] * 3, [0.5] * 3), ([0, 1, 0], [1, 0], []), None, 7, "abc", (), [[]] * 3]
+    odd += [([[0, 1, 0]], [[1, 0]], [[0.5, 0.5]]), ({}, {}, {}), (object(), [1, 0], [0.5, 0.5]), *JUNK]
+    episodes = Episodes.of_records([good, *odd, good], 2)
+    assert len(episodes) == len(odd) + 2
+    alone = Episodes(*([part, part] for part in good))
+    read = CountSpec(2, 2, 2, False).readable(episodes)
+    assert read.silent == len(odd)
+    for name in ("states", "actions", "rewards"):
+        assert np.array_equal(getattr(read, name), getattr(alone, name))
+    assert len(Episodes.of_records([], 3)) == 0
+    assert Episodes.of_records([], 3).horizon == 3

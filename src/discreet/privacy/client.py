@@ -148,7 +148,7 @@ def _numbers(values: Any) -> NDArray[Any] | None:
         array = np.asarray(values)
     except Exception:  # a record is anything at all, and nothing in it may stop the device
         return None
-    if array.ndim != 1 or not (array.size == 0 or array.dtype.kind in "iuf"):
+    if array.ndim != 1 or not (array.size == 0 or array.dtype.kind in "biuf"):
         return None
     return array
 
@@ -157,7 +157,7 @@ def _inside(values: NDArray[Any], limit: int) -> bool:
     """Whether all are whole numbers in 0..limit−1."""
     if values.size == 0:
         return True
-    whole = values.dtype.kind in "iu" or bool((values == np.floor(values)).all())
+    whole = values.dtype.kind != "f" or bool((values == np.floor(values)).all())
     return whole and bool(values.min() >= 0) and bool(values.max() < limit)
 
 
