@@ -23,9 +23,9 @@ def every_episode(spec: CountSpec, rewards: tuple[float, ...] = (0.0, 1.0)) -> I
 
 
 def brute_sensitivity(spec: CountSpec, neighbours: str) -> dict[str, tuple[float, float]]:
-    """Largest L1 and L2 change of every table over all pairs of episodes (or an episode and nothing)."""
+    """Largest L1 and L2 change of every table over all pairs of records, bad ones included (or one and nothing)."""
     tables = {name: [] for name in spec.shapes()}
-    for episode in every_episode(spec):
+    for episode in [*every_episode(spec, (0.0, 1.0, -np.inf, np.inf)), *bad_records(spec)]:
         for name, table in Counts.of(episode, spec).tables():
             tables[name].append(table.reshape(-1))
     found = {}
@@ -102,6 +102,25 @@ def random_episodes(spec: CountSpec, count: int, seed: int = 0) -> list[Episodes
         )
         for _ in range(count)
     ]
+
+
+def bad_records(spec: CountSpec) -> list[Episodes]:
+    """Single records that are not episodes of this problem, each in another way."""
+    H, S, A = spec.horizon, spec.num_states, spec.num_actions
+    rows = [
+        ([S] + [0] * H, [0] * H, [1.0] * H),
+        ([0] * H + [S + 10**9], [0] * H, [1.0] * H),
+        ([0] * H + [-1], [0] * H, [1.0] * H),
+        ([0] * (H + 1), [0] * (H - 1) + [A], [1.0] * H),
+        ([0] * (H + 1), [-1] * H, [1.0] * H),
+        ([0] * (H + 1), [0] * H, [1.0] * (H - 1) + [np.nan]),
+        ([0.5] + [0] * H, [0] * H, [1.0] * H),
+        ([2**70] + [0] * H, [0] * H, [1.0] * H),
+        (["east"] + [0] * H, [0] * H, [1.0] * H),
+        ([0] * (H + 1), [0] * H, [None] * H),
+        ([0] * (H + 2), [0] * (H + 1), [1.0] * (H + 1)),  # too long
+    ]
+    return [Episodes([states], [actions], [rewards]) for states, actions, rewards in rows]
 
 
 def stacked(episodes: list[Episodes]) -> Episodes:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.kernels import rollout as kernel
 from discreet.mdp import FiniteMDP, Floats, Ints, frozen
@@ -13,29 +16,52 @@ from discreet.mdp import FiniteMDP, Floats, Ints, frozen
 
 @dataclass(frozen=True, eq=False)
 class Episodes:
-    """K episodes of H steps. Raw data: never part of a release, a plan or a result."""
+    """K episodes of H steps, one per user. Raw data: never part of a release, a plan or a result.
+
+    Whatever a row holds concerns its user alone. One with a state or action that is not a whole number, or a reward
+    that is not a number, is kept as a row that no problem can read (its states are −1); which states and actions
+    exist is for the problem to say (`CountSpec.readable`). Shapes are the caller's and are checked; records as they
+    came in, whatever their lengths, are for `of_records`.
+    """
 
     states: Ints  # (K, H+1)
     actions: Ints  # (K, H)
     rewards: Floats  # (K, H)
+    silent: int = 0  # users beside those of the rows, who contribute nothing
 
     def __post_init__(self) -> None:
-        states, actions, rewards = np.asarray(self.states), np.asarray(self.actions), np.asarray(self.rewards)
+        states, actions, rewards = _numbers(self.states), _numbers(self.actions), _numbers(self.rewards)
         if actions.ndim != 2 or rewards.shape != actions.shape:
             raise ValueError(f"actions have shape {actions.shape} and rewards {rewards.shape}; both must be (K, H)")
         K, H = actions.shape
         if states.shape != (K, H + 1):
             raise ValueError(f"states have shape {states.shape}; expected {(K, H + 1)}: one more than actions")
-        if not (np.issubdtype(states.dtype, np.integer) and np.issubdtype(actions.dtype, np.integer)):
-            raise ValueError("states and actions must be whole numbers")
-        if np.isnan(rewards).any():
-            raise ValueError("a reward is NaN; every reward must be a number")
+        states, actions = _whole(states), _whole(actions)
+        missing = np.isnan(rewards)
+        if missing.any():
+            states = np.where(missing.any(axis=1)[:, None], -1, states)
+            rewards = np.where(missing, 0.0, rewards)
         object.__setattr__(self, "states", frozen(states, np.int64))
         object.__setattr__(self, "actions", frozen(actions, np.int64))
         object.__setattr__(self, "rewards", frozen(rewards))
 
+    @classmethod
+    def of_records(cls, records: Iterable[Any], horizon: int) -> Episodes:
+        """One record (states, actions, rewards) per user, of exactly `horizon` steps; any other is not readable."""
+        rows = [_row(record, horizon) for record in records]
+        states, actions, rewards = (np.array([row[i] for row in rows]) for i in range(3))
+        n = len(rows)
+        return cls(states.reshape(n, horizon + 1), actions.reshape(n, horizon), rewards.reshape(n, horizon))
+
     def __len__(self) -> int:
-        return int(self.actions.shape[0])
+        """How many users, those who contribute nothing included."""
+        return int(self.actions.shape[0]) + self.silent
+
+    def without(self, rows: NDArray[np.bool_]) -> Episodes:
+        """The same users, of whom those of the marked rows contribute nothing."""
+        kept = _trusted(self.states[~rows], self.actions[~rows], self.rewards[~rows])
+        object.__setattr__(kept, "silent", self.silent + int(np.count_nonzero(rows)))
+        return kept
 
     @property
     def horizon(self) -> int:
@@ -43,6 +69,42 @@ class Episodes:
 
     def __repr__(self) -> str:  # a log line must not carry anyone's trajectory
         return f"Episodes({len(self)} × {self.horizon} steps)"
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value.real if isinstance(value, complex) and value.imag == 0.0 else value)
+    except Exception:  # a record is anything at all
+        return math.nan
+
+
+def _row(record: Any, horizon: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """The three parts of one record, all NaN if it does not have this many steps."""
+    try:
+        states, actions, rewards = (_numbers(part).astype(np.float64) for part in record)
+        if states.shape == (horizon + 1,) and actions.shape == rewards.shape == (horizon,):
+            return states, actions, rewards
+    except Exception:  # a record is anything at all
+        pass
+    return np.full(horizon + 1, math.nan), np.full(horizon, math.nan), np.full(horizon, math.nan)
+
+
+def _numbers(values: Any) -> NDArray[Any]:
+    """Numbers, NaN where there is none. One value that is no number would make numpy read all as texts or objects,
+    so that these are taken one by one."""
+    array = np.asarray(values)
+    if array.dtype.kind in "biuf":
+        return array
+    entries = np.asarray(values, dtype=object)
+    return np.array([_number(value) for value in entries.reshape(-1)], dtype=np.float64).reshape(entries.shape)
+
+
+def _whole(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Integers; −1 in place of what is none."""
+    if numbers.dtype.kind != "f":
+        return numbers
+    good = (numbers >= 0.0) & (numbers < 2.0**62) & (numbers == np.floor(numbers))
+    return np.where(good, numbers, -1.0).astype(np.int64)
 
 
 NO_COINS: Floats = np.empty((0, 0))

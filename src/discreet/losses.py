@@ -96,54 +96,66 @@ class LossSpec:
         losses = Sensitivity(along.l1 * self.units, along.l2 * self.units)
         return {"visits": steps(H), "transitions": steps(H - 1), "losses": losses}
 
-    def cells(self, episodes: Episodes) -> Ints:
-        """(n, H): the cells that were visited; a state outside its layer is refused."""
-        H = self.layers.horizon
-        if episodes.horizon != H:
-            raise ValueError(f"episodes have {episodes.horizon} steps; expected {H}, one per layer")
-        cells = self.cell_index[np.arange(H), episodes.states[:, :H], episodes.actions]
-        if (cells < 0).any():
-            user, step = (int(i) for i in np.argwhere(cells < 0)[0])
-            raise ValueError(
-                f"an episode is outside the declared layers at step {step} (position {user} of the batch)"
-            )
-        return np.asarray(cells, dtype=np.int64)
-
-    def triples(self, episodes: Episodes) -> Ints:
-        """(n, H−1): the triples that occurred."""
-        H = self.layers.horizon
-        return np.asarray(
-            self.triple_index[
-                np.arange(H - 1), episodes.states[:, : H - 1], episodes.actions[:, : H - 1], episodes.states[:, 1:H]
-            ],
-            dtype=np.int64,
-        )
-
-    def on_grid(self, losses: Floats) -> Ints:
-        """(n, cells): loss tables (n, H, S, A) in grid units, on the cells that can occur; values outside [0, 1] and
-        tables of another shape are refused."""
+    def check(self, episodes: Episodes, losses: Floats) -> None:
+        """Refuse arrays of another shape: the caller's mistake, whatever anyone did."""
         if losses.ndim != 4 or losses.shape[1:] != self.cell_index.shape:
             raise ValueError(
                 f"loss tables have shape {losses.shape}; expected (n, H, S, A) with {self.cell_index.shape}"
             )
-        if not ((losses >= 0.0) & (losses <= 1.0)).all():
-            raise ValueError("a loss lies outside [0, 1]")
-        return np.rint(losses[:, self.layers.mask].reshape(len(losses), -1) / self.grid).astype(np.int64)
+        if len(losses) != len(episodes) or episodes.silent:
+            raise ValueError(f"{len(losses)} loss tables were given for {len(episodes)} episodes; expected one each")
+
+    def cells(self, episodes: Episodes) -> Ints:
+        """(n, H): the cells that were visited; −1 throughout for an episode that does not have one step per layer, or
+        is outside the declared layers at some step."""
+        H, S, A = self.cell_index.shape
+        if episodes.horizon != H:
+            return np.full((episodes.actions.shape[0], H), -1, dtype=np.int64)
+        states, actions = episodes.states[:, :H], episodes.actions
+        inside = (states >= 0) & (states < S) & (actions >= 0) & (actions < A)
+        cells = self.cell_index[np.arange(H), np.where(inside, states, 0), np.where(inside, actions, 0)]
+        readable = (inside & (cells >= 0)).all(axis=1, keepdims=True)
+        return np.where(readable, cells, -1)
+
+    def triples(self, cells: Ints) -> Ints:
+        """(n, H−1): the triples that occurred on the way through these cells; −1 throughout where there are none."""
+        H, S, A = self.cell_index.shape
+        pairs = np.flatnonzero(self.cell_index >= 0)[cells] % (S * A)  # a cell is (h, s, a): s·A + a
+        states, actions = pairs // A, pairs % A
+        triples = self.triple_index[np.arange(H - 1), states[:, :-1], actions[:, :-1], states[:, 1:]]
+        return np.where(cells[:, :1] >= 0, triples, -1)
+
+    def on_grid(self, losses: Floats) -> Ints:
+        """(n, cells): loss tables (n, H, S, A) in grid units, on the cells that can occur.
+
+        A table with a value that is not in [0, 1] counts as zeros."""
+        told = losses[:, self.layers.mask].reshape(len(losses), -1)
+        readable = ((told >= 0.0) & (told <= 1.0)).all(axis=1, keepdims=True)
+        if not readable.all():
+            told = np.where(readable, told, 0.0)
+        return np.rint(told / self.grid).astype(np.int64)
 
     def contribution(self, episodes: Episodes, losses: Floats) -> dict[str, Ints]:
-        """Sums over users of what each table holds."""
-        if len(losses) != len(episodes):
-            raise ValueError(f"{len(losses)} loss tables were given for {len(episodes)} episodes; expected one each")
+        """Sums over users of what each table holds.
+
+        An episode that cannot be read adds nothing to visits, transitions and losses along it; a loss table that
+        cannot be read adds nothing to losses. Neither touches the other's tables: where losses are public, they are
+        released as they are, and must not show who walked outside the layers.
+        """
+        self.check(episodes, losses)
         cells, sizes = self.cells(episodes), self.sizes
         units = self.on_grid(losses)
+        read = cells[:, 0] >= 0
+        if not read.all():
+            cells = cells[read]
         if self.feedback == "full":
             table = units.sum(axis=0)
         else:
             table = np.zeros(sizes["losses"], dtype=np.int64)
-            np.add.at(table, cells, np.take_along_axis(units, cells, axis=1))
+            np.add.at(table, cells, np.take_along_axis(units[read], cells, axis=1))
         return {
             "visits": np.bincount(cells.reshape(-1), minlength=sizes["visits"]),
-            "transitions": np.bincount(self.triples(episodes).reshape(-1), minlength=sizes["transitions"]),
+            "transitions": np.bincount(self.triples(cells).reshape(-1), minlength=sizes["transitions"]),
             "losses": table,
         }
 

@@ -33,8 +33,9 @@ class Sensitivity(NamedTuple):
 class CountSpec:
     """Public description of a `Counts` statistic: every number a privatizer may calibrate to.
 
-    Rewards are clipped to `reward_range`, scaled so that the range becomes [0, 1], and rounded to multiples of
-    `grid`; learners plan in these units. `reward_range=None` (no bound, no scaling) is for non-private use only.
+    Rewards, infinite ones included, are clipped to `reward_range`, scaled so that the range becomes [0, 1], and
+    rounded to multiples of `grid`; learners plan in these units. `reward_range=None` (no bound, no scaling) is for
+    non-private use only.
     """
 
     num_states: int
@@ -89,15 +90,20 @@ class CountSpec:
         units = self.reward_units
         return {"visits": unit, "transitions": unit, "rewards": Sensitivity(l1 * units, l2 * units)}
 
-    def check(self, episodes: Episodes) -> None:
-        """Refuse episodes of another problem, in a sentence that carries no one's data."""
+    def readable(self, episodes: Episodes) -> Episodes:
+        """The same users; those whose episode is not one of this problem contribute nothing.
+
+        Not of this problem: longer than the horizon, or with a state or action that does not exist. Refusing them
+        aloud would tell everybody that there is one.
+        """
         if episodes.horizon > self.horizon:
-            raise ValueError(f"episodes have {episodes.horizon} steps; the declared horizon is {self.horizon}")
-        wrong = kernel.outside(episodes.states, episodes.actions, self.num_states, self.num_actions)
-        if wrong == 1:
-            raise ValueError(f"a state lies outside 0..{self.num_states - 1}")
-        if wrong:
-            raise ValueError(f"an action lies outside 0..{self.num_actions - 1}")
+            return episodes.without(np.ones(episodes.actions.shape[0], dtype=np.bool_))
+        if not kernel.outside(episodes.states, episodes.actions, self.num_states, self.num_actions):
+            return episodes
+        s, a = episodes.states, episodes.actions
+        wrong_state = ((s < 0) | (s >= self.num_states)).any(axis=1)
+        wrong_action = ((a < 0) | (a >= self.num_actions)).any(axis=1)
+        return episodes.without(np.asarray(wrong_state | wrong_action))
 
     @property
     def scaling(self) -> tuple[float, float, float, float, float]:
@@ -135,8 +141,8 @@ class Counts:
         return cls(counts.visits, counts.transitions, counts.reward_sums, len(episodes), clipped)
 
     def accumulate(self, episodes: Episodes, spec: CountSpec) -> int:
-        """Add episodes to these tables in place; how many rewards were clipped. Checks come before any change."""
-        spec.check(episodes)
+        """Add the readable episodes to these tables in place; how many rewards were clipped."""
+        episodes = spec.readable(episodes)
         tables = self.visits, self.transitions, self.reward_sums
         return int(kernel.count_steps(episodes.states, episodes.actions, episodes.rewards, *spec.scaling, *tables))
 

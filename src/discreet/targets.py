@@ -103,7 +103,7 @@ class Targets:
         """Names this target set together with the policy it was announced with."""
         digest = hashlib.sha256(np.packbits(self.cells).tobytes())
         digest.update(np.ascontiguousarray(policy, dtype=np.float64).tobytes())
-        return digest.hexdigest()[:16]
+        return digest.hexdigest()
 
 
 class ReportNoise(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ from discreet.privacy.epochs import Epochs
 from discreet.privacy.exact import Exact
 from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from discreet.privacy.one_shot import OneShot
+from discreet.privacy.streams import CountStream
 from discreet.privacy.toeplitz import Toeplitz
 from discreet.privacy.tree import Tree
 from discreet.statistics import Counts, CountSpec
-from oracles_streams import RecordedNoise, brute_sensitivity, every_episode, random_episodes, stacked
+from oracles_streams import RecordedNoise, bad_records, brute_sensitivity, every_episode, random_episodes, stacked
 
 TABLES = ("visits", "transitions", "reward_sums")
 
@@ -102,16 +104,37 @@ def test_more_users_than_declared_are_refused_before_anything_is_added(case, spe
     assert release.num_episodes == 3
 
 
-def test_impossible_states_are_refused_and_leave_no_trace(case, spec):
-    one, other = (case.privatizer().open(spec, 4, NoiseSource.seeded(0)) for _ in range(2))
-    larger = CountSpec(spec.num_states + 1, spec.num_actions, spec.horizon, spec.pooled, spec.grid)
-    bad = next(e for e in random_episodes(larger, 50) if e.states.max() == spec.num_states)
-    with pytest.raises(ValueError, match=f"0..{spec.num_states - 1}"):
-        one.add(bad)
-    good = stacked(random_episodes(spec, 2))
-    one.add(good)
-    other.add(good)
-    assert same(one.release(), other.release())
+def test_p8_a_bad_record_is_a_user_who_contributes_nothing_and_nobody_else_notices(case, spec):
+    """Whatever is wrong with it, alone or among others: the same release, which counts her as one of its users."""
+    good = random_episodes(spec, 3)
+    alone, among = [], []
+    for bad in bad_records(spec):
+        stream = case.privatizer().open(spec, 4, NoiseSource.seeded(0))
+        stream.add(bad)
+        stream.add(stacked(good))
+        alone.append(stream.release())
+        if bad.horizon == spec.horizon:
+            stream = case.privatizer().open(spec, 4, NoiseSource.seeded(0))
+            stream.add(stacked([good[0], bad, *good[1:]]))
+            among.append(stream.release())
+    for releases in (alone, among):
+        assert all(release.num_episodes == 4 for release in releases)
+        assert all(same(releases[0], release) for release in releases[1:])
+
+
+@pytest.mark.counters
+def test_p8_without_noise_bad_records_add_nothing(case, spec):
+    if "restart" in case.name:
+        return
+    good = random_episodes(spec, 3)
+    for bad in bad_records(spec):
+        stream = case.without_noise().open(spec, 4, NoiseSource.seeded(0))
+        stream.add(stacked(good))
+        stream.add(bad)
+        release = stream.release()
+        exact = natural_sums(good, spec)
+        assert all(np.array_equal(getattr(release, n), table) for n, table in zip(TABLES, exact, strict=True))
+        assert release.num_episodes == 4
 
 
 @pytest.mark.sums
@@ -193,6 +216,37 @@ def test_rewards_without_a_share_are_not_looked_at(case, spec):
     assert not release.reward_sums.any()
     assert np.isinf(release.widths.rewards).all()
     assert [entry.statistic for entry in stream.ledger] == ["visits", "transitions"]
+
+
+@pytest.mark.counters
+def test_p2_nothing_of_a_table_without_a_share_is_kept_anywhere(case, spec):
+    """Two worlds that differ in rewards only are the same in every array the stream holds, before and after."""
+    held = []
+    for factor in (0.0, 1.0):
+        stream = case.privatizer(shares=(1.0, 1.0, 0.0)).open(spec, 4, NoiseSource.seeded(0))
+        users = stacked(random_episodes(spec, 3))
+        stream.add(replace(users, rewards=factor * users.rewards))
+        before = arrays_in(stream)
+        stream.release()
+        held.append(before + arrays_in(stream))
+    assert len(held[0]) == len(held[1]) > 3
+    assert all(np.array_equal(a, b) for a, b in zip(*held, strict=True))
+    assert isinstance(stream, CountStream) or not stream._totals[sum(stream.encoder.sizes) :].size
+
+
+def arrays_in(thing, depth=0):
+    """Every array reachable from an object through its attributes and containers."""
+    if isinstance(thing, np.ndarray):
+        return [thing.copy()]
+    if isinstance(thing, (list, tuple)):
+        parts = thing
+    elif isinstance(thing, dict):
+        parts = list(thing.values())
+    elif type(thing).__module__.startswith("discreet.") and hasattr(thing, "__dict__") and depth < 4:
+        parts = [value for value in vars(thing).values() if not isinstance(value, NoiseSource)]
+    else:
+        return []
+    return [array for part in parts for array in arrays_in(part, depth + 1)]
 
 
 def test_users_with_several_episodes_get_more_noise(spec):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -63,8 +65,6 @@ def test_rounding_cannot_reach_an_impossible_state():
     [
         (np.zeros((2, 3), int), np.zeros((2, 3), int), np.zeros((2, 3)), "one more than actions"),
         (np.zeros((2, 4), int), np.zeros((2, 3), int), np.zeros((2, 2)), r"both must be \(K, H\)"),
-        (np.zeros((2, 4)), np.zeros((2, 3), int), np.zeros((2, 3)), "whole numbers"),
-        (np.zeros((2, 4), int), np.zeros((2, 3), int), np.full((2, 3), np.nan), "a reward is NaN"),
     ],
 )
 def test_malformed_episodes_are_refused(states, actions, rewards, words):
@@ -81,3 +81,60 @@ def test_log_lines_carry_no_trajectory():
 def test_a_policy_of_the_wrong_shape_is_refused():
     with pytest.raises(ValueError, match=r"shape \(3, 4, 2\); expected \(H, S, A\) = \(7, 4, 2\)"):
         MDPSimulator(riverswim(4, 7), RewardLaw(), 0).rollout(uniform_policy((3, 4, 2)), 1)
+
+
+JUNK = [
+    ([0, 0.5, 1], [0, 1], [0.0, 1.0]),
+    ([0, "east", 1], [0, 1], [0.0, 1.0]),
+    ([0, None, 1], [0, 1], [0.0, 1.0]),
+    ([0, 2**70, 1], [0, 1], [0.0, 1.0]),
+    ([0, 1e300, 1], [0, 1], [0.0, 1.0]),
+    ([0, math.nan, 1], [0, 1], [0.0, 1.0]),
+    ([0, 1 + 2j, 1], [0, 1], [0.0, 1.0]),
+    ([0, 1, 1], [0, -math.inf], [0.0, 1.0]),
+    ([0, 1, 1], [0, object()], [0.0, 1.0]),
+    ([0, 1, 1], [0, 1], [0.0, math.nan]),
+    ([0, 1, 1], [0, 1], [0.0, "much"]),
+    ([0, 1, 1], [0, 1], [10**400, 0.0]),
+    ([0, 1, 1], [0, 1], [0.0, None]),
+]
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_p8_what_one_row_holds_changes_no_other_row(junk):
+    """Lists as they come from an application: one person's value decides the type of the whole array."""
+    good = [([0, 1, 0], [1, 0], [0.25, 1.0]), ([1, 1, 0], [0, 0], [0.1, math.inf])]
+    rows = [good[0], junk, good[1]]
+    episodes = Episodes(*([row[i] for row in rows] for i in range(3)))
+    alone = Episodes(*([row[i] for row in good] for i in range(3)))
+    for name in ("states", "actions", "rewards"):
+        assert np.array_equal(getattr(episodes, name)[[0, 2]], getattr(alone, name))
+    spec = CountSpec(2, 2, 2, False)
+    read = spec.readable(episodes)
+    assert (len(read), read.silent, read.actions.shape) == (3, 1, (2, 2))
+    with_junk, without = Counts.of(episodes, spec), Counts.of(alone, spec)
+    for (_, a), (_, b) in zip(with_junk.tables(), without.tables(), strict=True):
+        assert np.array_equal(a, b)
+    assert with_junk.num_episodes == without.num_episodes + 1
+
+
+def test_p8_readable_episodes_are_handed_on_as_they_are():
+    episodes = Episodes([[0, 1, 0]], [[1, 0]], [[0.25, 1.0]])
+    assert CountSpec(2, 2, 2, False).readable(episodes) is episodes
+    assert CountSpec(2, 2, 3, False).readable(episodes) is episodes  # shorter than the horizon
+    assert CountSpec(2, 2, 1, False).readable(episodes).silent == 1
+
+
+def test_p8_records_of_any_length_and_kind_become_rows_of_their_own():
+    good = ([0, 1, 0], [1, 0], [0.25, 1.0])
+    odd = [([0, 1], [0], [0.5]), ([0] * 4, [0] * 3, [0.5] * 3), ([0, 1, 0], [1, 0], []), None, 7, "abc", (), [[]] * 3]
+    odd += [([[0, 1, 0]], [[1, 0]], [[0.5, 0.5]]), ({}, {}, {}), (object(), [1, 0], [0.5, 0.5]), *JUNK]
+    episodes = Episodes.of_records([good, *odd, good], 2)
+    assert len(episodes) == len(odd) + 2
+    alone = Episodes(*([part, part] for part in good))
+    read = CountSpec(2, 2, 2, False).readable(episodes)
+    assert read.silent == len(odd)
+    for name in ("states", "actions", "rewards"):
+        assert np.array_equal(getattr(read, name), getattr(alone, name))
+    assert len(Episodes.of_records([], 3)) == 0
+    assert Episodes.of_records([], 3).horizon == 3

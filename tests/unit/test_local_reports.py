@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,9 +14,9 @@ from discreet.episodes import Episodes
 from discreet.experiment import Experiment, run
 from discreet.privacy import local_reports
 from discreet.privacy.accounting import Budget
-from discreet.privacy.client import Report, Tables
+from discreet.privacy.client import Report, ReportEncoder, Tables
 from discreet.privacy.local import unary_flips
-from discreet.privacy.local_reports import LocalReports, ReportEncoder, kept_words, summed_messages
+from discreet.privacy.local_reports import LocalReports, kept_words, summed_messages
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.reports import encoded
 from discreet.statistics import Counts, CountSpec
@@ -61,7 +62,7 @@ def test_the_worst_ratio_over_all_messages_and_answers_is_epsilon(method, size, 
     worst = max(p[m] / q[m] for p in laws for q in laws for m in p)
     assert math.log(worst) <= epsilon
     assert math.log(worst) == pytest.approx(epsilon, abs=1e-9)
-    assert encoder.log_ratio() == pytest.approx(math.log(worst), abs=1e-12)
+    assert encoder.epsilon == pytest.approx(math.log(worst), abs=1e-12)
 
 
 @pytest.mark.parametrize(("method", "size"), [("unary", 5), ("response", 3)])
@@ -189,7 +190,7 @@ def test_messages_from_devices_are_counted_like_simulated_users(epsilon, method)
     noise = NoiseSource.seeded(9)
     total = np.zeros(8)
     for i in range(300):
-        message = stream.encoder.encode(f"user {i}", [0, 0, 0], [0, 0], [0.0, 0.0], noise)
+        message = stream.encoder.encode(f"user {i}", [0, 0, 0], [0, 0], [0.0, 0.0], noise, epsilon_at_most=9.0)
         message = Report.from_bytes(message.to_bytes())
         total += stream.encoder.values(message)
         stream.add_report(message)
@@ -207,26 +208,26 @@ def test_messages_for_other_targets_or_policies_and_second_ones_are_refused():
     second[0, 0] = [0.9, 0.1]
     noise = NoiseSource.seeded(1)
     stream.begin(announced(stream.alphabet, (0,), first))
-    late = stream.encoder.encode("late", [0, 0, 0], [0, 0], [0.0, 0.0], noise)
+    late = stream.encoder.encode("late", [0, 0, 0], [0, 0], [0.0, 0.0], noise, epsilon_at_most=9.0)
     stream.begin(announced(stream.alphabet, (1,), first))  # other targets
     with pytest.raises(ValueError, match="other targets or another policy"):
         stream.add_report(late)
     stream.begin(announced(stream.alphabet, (0,), second))  # the same targets, another policy
     with pytest.raises(ValueError, match="other targets or another policy"):
-        stream.add_report(late)
-    fine = stream.encoder.encode("anna", [0, 0, 0], [0, 0], [0.0, 0.0], noise)
+        stream.add_report(replace(late, user="as late"))
+    fine = stream.encoder.encode("anna", [0, 0, 0], [0, 0], [0.0, 0.0], noise, epsilon_at_most=9.0)
     stream.add_report(fine)
     with pytest.raises(ValueError, match="already sent"):
         stream.add_report(fine)
-    again = stream.encoder.encode("anna", [0, 1, 0], [0, 1], [0.0, 1.0], noise)
+    again = stream.encoder.encode("anna", [0, 1, 0], [0, 1], [0.0, 1.0], noise, epsilon_at_most=9.0)
     stream.release()
     stream.begin(announced(stream.alphabet, (0,), second))
     with pytest.raises(ValueError, match="already sent"):
         stream.add_report(again)  # nor in a later epoch
-    good = stream.encoder.encode("bert", [0, 0, 0], [0, 0], [0.0, 0.0], noise)
-    for payload in (b"", good.payload + b"\0", b"\xff" * len(good.payload)):
+    good = stream.encoder.encode("bert", [0, 0, 0], [0, 0], [0.0, 0.0], noise, epsilon_at_most=9.0)
+    for name, payload in (("carl", b""), ("dora", good.payload + b"\0"), ("emil", b"\xff" * len(good.payload))):
         with pytest.raises(ValueError, match="other targets or another policy"):
-            stream.add_report(Report("bert", good.form, payload))
+            stream.add_report(Report(name, good.form, payload))
     stream.add_report(good)
     with pytest.raises(ValueError, match="have reported"):
         stream.begin(announced(stream.alphabet, (1,), second))

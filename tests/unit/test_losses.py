@@ -61,6 +61,94 @@ def test_sensitivities_are_attained_and_never_exceeded(feedback):
             assert max(np.linalg.norm(d) for d in differences) == pytest.approx(stated[table].l2)
 
 
+def odd_records() -> list[tuple[Episodes, np.ndarray]]:
+    """Records of one user with something wrong in her episode or in her losses."""
+    fine, zeros = users(((0, 1), (2, 1))), np.ones((1, 2, 3, 2))
+    records = [
+        (users(((0, 0), (1, 0))), zeros),  # outside its layer
+        (users(((0, 0), (3, 0))), zeros),
+        (users(((-1, 0), (2, 0))), zeros),
+        (users(((0, 2), (2, 0))), zeros),
+        (users(((0, -1), (2, 0))), zeros),
+        (users(((0, 0),)), zeros),  # too short
+        (users(((0, 0), (2, 0), (0, 0))), zeros),  # too long
+        (Episodes([[0, 0.5, 0]], [[0, 0]], [[0.0, 0.0]]), zeros),
+        (Episodes([[0, 2, 0]], [[0, 0]], [[0.0, np.nan]]), zeros),
+    ]
+    for value in (1.5, -0.25, np.nan, np.inf, -np.inf):
+        table = np.ones((1, 2, 3, 2))
+        table[0, 1, 2, 1] = value
+        records.append((fine, table))
+    return records
+
+
+@pytest.mark.parametrize("feedback", ["full", "bandit"])
+def test_p8_records_with_errors_move_no_table_further_than_others_do(feedback):
+    """Every pair of a good or bad record with a good or bad one; what is wrong contributes nothing."""
+    one = LossSpec(LAYERS, feedback, 1, grid=0.5)
+    records = [one.contribution(*record) for record in odd_records()]
+    for losses in (np.zeros((1, 2, 3, 2)), np.ones((1, 2, 3, 2))):
+        for a, (s, b) in itertools.product(range(2), itertools.product((0, 2), range(2))):
+            records.append(one.contribution(users(((0, a), (s, b))), losses))
+    for table, stated in one.sensitivity("replace").items():
+        values = np.array([record[table] for record in records])
+        assert np.abs(values[:, None] - values).sum(axis=2).max() == stated.l1
+        assert np.linalg.norm(values[:, None] - values, axis=2).max() == pytest.approx(stated.l2)
+    for (_, losses), found in zip(odd_records(), records, strict=False):
+        walked = bool((losses != 1.0).any())  # only the losses are wrong
+        assert found["visits"].sum() == (2 if walked else 0)
+        assert found["transitions"].sum() == (1 if walked else 0)
+        assert found["losses"].sum() == (0 if walked or feedback == "bandit" else 6 * one.units)
+
+
+def test_p8_public_losses_do_not_show_whose_episode_could_not_be_read():
+    """They are released as they are: an episode outside the layers must leave no trace in them."""
+    episodes, losses = crowd(4)
+    strange = Episodes(np.where(np.arange(4)[:, None] == 2, 1, episodes.states), episodes.actions, episodes.rewards)
+    for privatizer in (
+        CentralLosses(Budget.pure(1.0), public_losses=True),
+        LocalLosses(Budget.pure(1.0), public_losses=True),
+        LocalLosses(Budget.pure(1.0), public_losses=True, laplace=True),
+    ):
+        shown = []
+        for people in (episodes, strange):
+            stream = privatizer.open(spec(num_episodes=4), NoiseSource.seeded(0))
+            stream.add(people, losses)
+            stream.close_losses()
+            stream.close_counts()
+            shown.append(stream.release())
+        np.testing.assert_array_equal(shown[0].losses, shown[1].losses)
+        assert shown[0].counted == shown[1].counted == 4
+
+
+@pytest.mark.parametrize("feedback", ["full", "bandit"])
+@pytest.mark.parametrize(
+    "privatizer",
+    [
+        CentralLosses(Budget.pure(1.0), visits=True),
+        LocalLosses(Budget.pure(1.0)),
+        LocalLosses(Budget.pure(1.0), laplace=True),
+        ExactLosses(),
+    ],
+    ids=str,
+)
+def test_p8_no_record_stops_a_stream_of_losses(privatizer, feedback):
+    stream = privatizer.open(spec(feedback, 60), NoiseSource.seeded(0))
+    seen = 0
+    for record in odd_records():
+        stream.add(*record)
+        stream.add(*crowd(1))
+        seen += 2
+    stream.close_counts()
+    stream.close_losses()
+    assert stream.release().counted == stream.release().num_episodes == seen
+    episodes, losses = crowd(9)
+    mixed = np.where(np.arange(9)[:, None] % 3 == 1, 7, episodes.states)
+    stream.add(Episodes(mixed, episodes.actions, episodes.rewards), np.where(losses < 0.5, losses, np.nan))
+    stream.close_counts()
+    assert stream.release().counted == seen + 9
+
+
 def test_whole_loss_tables_move_by_every_cell_and_bandit_losses_by_two_per_step():
     assert spec("full").sensitivity("replace")["losses"].l1 == 6 * spec().units
     assert spec("full").sensitivity("zero-out")["losses"].l1 == 6 * spec().units
@@ -87,13 +175,10 @@ def test_contributions_match_plain_loops():
     np.testing.assert_allclose(spec().unpacked("losses", full["losses"] * spec().grid), inside, atol=1e-9)
 
 
-def test_bad_contributions_are_refused():
+def test_arrays_of_another_shape_are_refused():
     episodes, losses = crowd(3)
-    with pytest.raises(ValueError, match="layers at step 1"):
-        spec().contribution(users(((0, 0), (1, 0))), losses[:1])
-    for bad, message in ((losses + 1.5, "outside"), (losses * np.nan, "outside"), (losses[:, :1], "shape")):
-        with pytest.raises(ValueError, match=message):
-            spec().contribution(episodes, bad)
+    with pytest.raises(ValueError, match="shape"):
+        spec().contribution(episodes, losses[:, :1])
     with pytest.raises(ValueError, match="2 loss tables"):
         spec().contribution(episodes, losses[:2])
     with pytest.raises(ValueError, match="feedback"):

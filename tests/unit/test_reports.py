@@ -22,6 +22,7 @@ from discreet.statistics import Counts, CountSpec
 from discreet.structure import PublicStructure
 from discreet.targets import Alphabet, Targets
 from oracles_spotlight import all_episodes, announced, contributions, first_visits, reported_law
+from oracles_streams import bad_records
 
 START = np.array([1.0, 0.0])
 KNOWN_START = PublicStructure(initial=START)
@@ -322,10 +323,6 @@ def test_what_would_void_the_calibration_is_refused():
         stream.add(users)
     with pytest.raises(TypeError, match="Episodes"):
         stream.add(Counts.zeros(tiny()))
-    with pytest.raises(ValueError, match="state lies outside"):
-        stream.add(Episodes(np.full((1, 3), 2), np.zeros((1, 2), int), np.zeros((1, 2))))
-    with pytest.raises(ValueError, match="horizon"):
-        stream.add(Episodes(np.zeros((1, 4), int), np.zeros((1, 3), int), np.zeros((1, 3))))
     with pytest.raises(TypeError, match="pickled"):
         pickle.dumps(stream)
     assert stream.release().num_episodes == 0
@@ -391,3 +388,41 @@ def test_the_warning_in_advance_counts_users_per_cell():
     assert local.users_lost(spec) == pytest.approx(12 * (50 + 130 * nu))
     assert forecast(local, spec, 20_000, GeometricEpochs()).feasible
     assert not forecast(local, spec, 10_000, GeometricEpochs()).feasible
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+@pytest.mark.parametrize("public_start", [True, False])
+def test_p8_reports_of_bad_records_are_none_and_move_nothing_further(pooled, public_start):
+    """All records of a tiny problem and all bad ones: any two differ by at most 2 (one report) or 4 (two)."""
+    spec = CountSpec(2, 2, 2, pooled, 1.0)
+    facts = KNOWN_START if public_start else PublicStructure()
+    alphabet = alphabet_of(spec, facts)
+    for m in (1, 2):
+        vectors = []
+        for record in [all_episodes(2, 2, 2), *bad_records(spec)]:
+            stream = Reports(Budget.pure(1.0), reports=m, structure=facts).open(spec, 512, NoiseSource.seeded(0))
+            stream.begin(announced(alphabet, range(alphabet.num_rows)))
+            everything = some(alphabet, *range(alphabet.num_rows))
+            found = contributions(spec.readable(record), spec, alphabet, everything, m, NoiseSource.seeded(0))
+            assert len(found) == len(record)
+            vectors += list(found)
+            stream.add(record)
+            assert stream.release().users == len(record)
+        assert not np.array(vectors[-len(bad_records(spec)) :]).any()
+        X = np.unique(vectors, axis=0)
+        assert np.abs(X[:, None] - X).sum(axis=2).max() == stream.ledger[0].sensitivity == 2 * m
+
+
+def test_p8_a_bad_record_among_others_changes_nothing_for_them():
+    rng = np.random.default_rng(0)
+    states, actions = rng.integers(2, size=(10, 3)), rng.integers(2, size=(10, 2))
+    wrong = np.where(np.arange(10)[:, None] == 4, 9, states)
+    found = []
+    for people in (np.delete(states, 4, axis=0), wrong):
+        stream = Reports(Budget.pure(math.inf), structure=KNOWN_START).open(tiny(), 10, NoiseSource.seeded(0))
+        stream.begin(announced(stream.alphabet, range(stream.alphabet.num_rows)))
+        n = len(people)
+        stream.add(Episodes(people, actions if n == 10 else np.delete(actions, 4, axis=0), np.ones((n, 2))))
+        found.append(stream.release())
+    assert np.array_equal(found[0].histogram, found[1].histogram)
+    assert (found[0].users, found[1].users) == (9, 10)

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from discreet.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget
-from discreet.privacy.noise import NoiseSource
+from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from discreet.privacy.truncated import TruncatedEpochs, TruncatedExact, TruncatedLocal, TruncatedTree
 from discreet.releases import Thresholds
 from discreet.statistics import CountSpec
@@ -42,6 +43,10 @@ PRIVATE = [
     lambda e: TruncatedEpochs(Budget.pure(e)),
     lambda e: TruncatedTree(Budget.pure(e)),
     lambda e: TruncatedLocal(Budget.pure(e)),
+]
+GAUSSIAN = [
+    lambda e: TruncatedEpochs(Budget.zcdp(e)),
+    lambda e: TruncatedTree(Budget.approximate(e, 1e-6)),
 ]
 
 
@@ -82,7 +87,72 @@ def test_one_user_costs_at_most_epsilon_in_every_pair_of_worlds(make, pooled):
     assert worst * entry.uses == pytest.approx(1.0, rel=1e-6)
 
 
-@pytest.mark.parametrize("make", PRIVATE)
+@pytest.mark.parametrize("kind", [TruncatedEpochs, TruncatedTree])
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize("neighbours", ["replace", "zero-out"])
+@pytest.mark.parametrize("pooled", [False, True])
+def test_p4_the_ledger_charges_how_far_signed_rewards_move(kind, mechanism, neighbours, pooled):
+    """Brute force over all pairs of episodes, bad ones included, in units of the thresholds: the stated sensitivity
+    is reached and never passed, for L2 as for L1."""
+    H, budget = 2, Budget.zcdp(0.5)
+    B = thresholds(pooled, H)
+    stream = announced(kind(budget, neighbours, mechanism).open(spec(pooled), 1, NoiseSource.seeded(0)), B)
+    entry = stream.ledger[-1]
+    assert (entry.statistic, entry.mechanism) == ("rewards", f"discrete-{mechanism}")
+    vectors = [np.zeros(B.size)]
+    for states in itertools.product(range(3), repeat=H):
+        for actions in itertools.product(range(2), repeat=H):
+            for signs in itertools.product((-1, 1), repeat=H):
+                limits = [B[min(h, len(B) - 1), min(states[h], 1), actions[h]] for h in range(H)]
+                raw = announced(TruncatedExact().open(spec(pooled), 1, NoiseSource.seeded(0)), B)
+                raw.add(episode([*states, 0], actions, np.array(signs) * limits))
+                vectors.append((raw.release().reward_sums / GRID / B).reshape(-1))
+    X = np.unique(vectors, axis=0)
+    moves = X[:, None] - (X if neighbours == "replace" else 0 * X[:1])
+    norms = np.abs(moves).sum(axis=-1) if mechanism == "laplace" else np.sqrt((moves**2).sum(axis=-1))
+    assert norms.max() == pytest.approx(entry.sensitivity, rel=1e-12)
+    expected = {"laplace": 2 * H, "gaussian": 2 * H if pooled else 2 * np.sqrt(H)}[mechanism]
+    assert entry.sensitivity * GRID == pytest.approx(expected / (1 if neighbours == "replace" else 2), rel=1e-12)
+    cost = entry.uses * (
+        entry.sensitivity / entry.scale if mechanism == "laplace" else 0.5 * (entry.sensitivity / entry.scale) ** 2
+    )
+    assert cost <= entry.cost * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("make", GAUSSIAN)
+def test_p4_what_the_ledger_calls_gaussian_is_gaussian(make):
+    """4 800 noises at a threshold of 1 pass for the stated law, and not for Laplace noise or another σ."""
+    wide = CountSpec(32, 2, 1, True, GRID, reward_range=None)
+    sample = []
+    for seed in range(75):
+        stream = announced(make(40.0).open(wide, 2, NoiseSource.seeded(seed)), np.ones((1, 32, 2)))
+        stream.add(episode([0, 0], [0], [0.0]))
+        sample.append(stream.release().reward_sums.reshape(-1) / GRID)
+    found = np.concatenate(sample)
+    sigma = stream.ledger[-1].scale
+
+    def p_value(law):
+        support = np.arange(-400, 401)
+        mass = law.pmf(support)
+        edges = np.unique(support[np.searchsorted(np.cumsum(mass), np.arange(1, 24) / 24)])
+        expected = np.diff(np.concatenate([[0.0], np.cumsum(mass)[edges + 400], [1.0]]))
+        seen = np.bincount(np.searchsorted(edges, found, side="left"), minlength=edges.size + 1)
+        return stats.chisquare(seen, expected * found.size).pvalue
+
+    assert p_value(DiscreteGaussian(sigma)) > 1e-3
+    for wrong in (DiscreteGaussian(0.7 * sigma), DiscreteGaussian(1.3 * sigma), DiscreteLaplace(sigma / np.sqrt(2))):
+        assert p_value(wrong) < 1e-9
+
+
+def test_p4_local_thresholds_spend_pure_epsilon():
+    for budget in (Budget.zcdp(0.1), Budget.approximate(0.1, 1e-6)):
+        with pytest.raises(ValueError, match="pure epsilon"):
+            TruncatedLocal(budget)
+    with pytest.raises(ValueError, match="calibration"):
+        TruncatedTree(Budget.pure(1.0), calibration="paper")
+
+
+@pytest.mark.parametrize("make", PRIVATE + GAUSSIAN)
 def test_noise_of_reward_sums_scales_with_the_threshold(make):
     """Deviations of 1280 noises per threshold against √2·b₁·B, to 15 %: 0.7× and 1.3× would be rejected by far."""
     wide = CountSpec(32, 2, 1, True, GRID, reward_range=None)
@@ -100,7 +170,7 @@ def test_noise_of_reward_sums_scales_with_the_threshold(make):
     assert (np.abs(noise) <= np.asarray(releases[0].widths.rewards).reshape(16, 4)).mean() > 0.999
 
 
-@pytest.mark.parametrize("make", PRIVATE)
+@pytest.mark.parametrize("make", PRIVATE + GAUSSIAN)
 def test_widths_hold_although_thresholds_react_to_the_noise(make):
     """Thresholds double wherever the last release was noisy: the worst use of adaptive scales."""
     failures = 0
@@ -118,7 +188,7 @@ def test_widths_hold_although_thresholds_react_to_the_noise(make):
     assert failures <= 1  # β = .01 in all, shared by three families
 
 
-@pytest.mark.parametrize("make", PRIVATE)
+@pytest.mark.parametrize("make", PRIVATE + GAUSSIAN)
 def test_a_falling_threshold_keeps_the_noise_of_the_highest(make):
     stream = announced(make(3.0).open(spec(True, 1), 8, NoiseSource.seeded(0)), np.full((1, 2, 2), 8.0))
     stream.add(episode([0, 0], [0], [5.0]))

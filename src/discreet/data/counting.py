@@ -58,14 +58,14 @@ class StepCounts:
     @classmethod
     def of(cls, episodes: Episodes, spec: CountSpec) -> StepCounts:
         """Counts of episodes in memory, one per user."""
+        users, episodes = len(episodes), spec.readable(episodes)
         units, _ = spec.on_grid(episodes.rewards)
         T, R = _empty(spec), _empty(spec)
-        K, H = len(episodes), episodes.horizon
-        stages = np.broadcast_to(0 if spec.pooled else np.arange(H), (K, H))
+        stages = np.broadcast_to(0 if spec.pooled else np.arange(episodes.horizon), episodes.actions.shape)
         where = (stages, episodes.states[:, :-1], episodes.actions, episodes.states[:, 1:])
         np.add.at(T, where, 1)
         np.add.at(R, where, units)
-        return cls(T, R, K)
+        return cls(T, R, users)
 
     @property
     def num_episodes(self) -> int:

@@ -74,13 +74,13 @@ def rollout(
 
 @compiled
 def outside(states: Ints, actions: Ints, num_states: int, num_actions: int) -> int:
-    """0 when all exist, 1 when a state does not, 2 when an action does not."""
-    wrong_states, wrong_actions = 0, 0
+    """How many states and actions do not exist."""
+    wrong = 0
     for state in states.flat:
-        wrong_states += int(state < 0 or state >= num_states)
+        wrong += int(state < 0 or state >= num_states)
     for action in actions.flat:
-        wrong_actions += int(action < 0 or action >= num_actions)
-    return 1 if wrong_states else (2 if wrong_actions else 0)
+        wrong += int(action < 0 or action >= num_actions)
+    return wrong
 
 
 @compiled

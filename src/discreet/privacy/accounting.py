@@ -92,6 +92,8 @@ class LedgerEntry:
             raise ValueError(f"scale must be finite and not negative, got {self.scale}.")
         if not self.cost >= 0.0:
             raise ValueError(f"cost must not be negative, got {self.cost}.")
+        if self.mechanism in _NORM_OF and self.scale == 0.0 < self.sensitivity and self.cost < math.inf:
+            raise ValueError("Noise of scale 0 hides nothing: its cost is infinite.")
         _check_count("uses", self.uses)
         _check_delta(self.delta)
         if self.delta > 0.0 and self.is_gaussian:

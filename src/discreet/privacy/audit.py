@@ -30,7 +30,7 @@ from discreet.privacy.games import (
     laplace_score,
     matches,
 )
-from discreet.privacy.local import LocalLaplace, LocalSampled, unary_cost
+from discreet.privacy.local import LocalLaplace, LocalSampled
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.one_hot import OneHot
 from discreet.privacy.one_shot import OneShot
@@ -77,8 +77,10 @@ def _local(calibration: Literal["true", "paper"]) -> Callable[[Settings], Game]:
         tables = CountTables(s.horizon, s.states, s.actions)
         walks = tables.walks
         privatizer = LocalLaplace(Budget.pure(s.epsilon), calibration=calibration)
-        encoder = privatizer.open(tables.spec(), 1, NoiseSource.secure()).encoder
-        scales = tables.by_table(encoder.scales)
+        stream = privatizer.open(tables.spec(), 1, NoiseSource.secure())
+        encoder = stream.encoder
+        visits, transitions, rewards = (entry.scale for entry in stream.ledger)
+        scales = tables.by_table((visits, transitions, rewards))
 
         def views(world: int, trials: int, noise: NoiseSource) -> Floats:
             return encoder.randomise(walks[np.full(trials, world)], noise).astype(np.float64)
@@ -109,7 +111,7 @@ def _local_sampled(s: Settings) -> Game:
     def scores(view: Floats) -> Floats:
         return np.asarray(view[:, item[1]] - view[:, item[0]])[:, None]
 
-    return Game(s.epsilon, views, scores, unary_cost(encoder.flips))
+    return Game(s.epsilon, views, scores, encoder.epsilon)
 
 
 def _one_hot(budget: Callable[[Settings], Budget]) -> Callable[[Settings], Game]:

@@ -90,6 +90,13 @@ class Family:
     scale: float
     entry: LedgerEntry | None  # None: the table is not released
 
+    def __post_init__(self) -> None:
+        """What is drawn is what is charged; a scale of 0 costs ∞ (`LedgerEntry`)."""
+        if self.entry is not None and self.entry.scale != self.scale:
+            raise ValueError(
+                f"the noise of {self.name} has scale {self.scale:g}, and the ledger charges {self.entry.scale:g}"
+            )
+
     @cached_property
     def size(self) -> int:
         return math.prod(self.shape)
@@ -162,6 +169,8 @@ def calibrated(
             scale = gaussian_sigma(reach, budgets[name], uses)
         else:
             scale = 0.0
+        if scale == 0.0 and math.isfinite(budgets[name]):
+            raise ValueError(f"the noise of {name} would have scale 0 although its budget is finite")
         scale = samplable(name, scale)
         families.append(
             Family(name, shape, unit, mechanism, scale, entry_of(name, mechanism, sensitivity, scale, uses))

@@ -18,7 +18,7 @@ import numpy as np
 from discreet.episodes import Episodes
 from discreet.mdp import Ints
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
-from discreet.privacy.client import LaplaceEncoder, Report, SampledEncoder, Tables
+from discreet.privacy.client import LaplaceEncoder, Report, SampledEncoder, Tables, unary_cost
 from discreet.privacy.families import Shares, calibrated, check_common, reward_rounding, share_weights
 from discreet.privacy.noise import NoiseSource, exponential_bounds
 from discreet.privacy.streams import assumptions, natural
@@ -52,8 +52,11 @@ def _tables(spec: CountSpec) -> Tables:
     return Tables(spec.num_states, spec.num_actions, spec.horizon, spec.stages, spec.grid, spec.reward_range)
 
 
-class _Crowd:
-    """The users seen so far: how many, and the names of those who sent a report themselves."""
+class Crowd:
+    """The users seen so far: how many, and the names of those who sent a report themselves.
+
+    A message has been seen when it is refused, so that it spends its user like any other: names come first.
+    """
 
     def __init__(self, limit: int) -> None:
         if limit < 1:
@@ -68,14 +71,12 @@ class _Crowd:
                 f"({self.size} seen); nothing was added"
             )
 
-    def check_new(self, user: str) -> None:
+    def claim(self, user: str) -> None:
+        """Before a message is looked at: its sender has now sent one, whatever becomes of it."""
         if user in self._names:
-            raise ValueError(f"user {user!r} has already sent a report; a second one would cost her epsilon again")
-        self.check(1)
-
-    def admit(self, user: str) -> None:
+            raise ValueError("this user has already sent a report; a second one would cost her epsilon again")
         self._names.add(user)
-        self.size += 1
+        self.check(1)
 
 
 # Laplace noise on every counter -------------------------------------------------------------------------------------
@@ -119,14 +120,16 @@ class LocalLaplaceStream:
         tables = _tables(spec)
         printed = privatizer.calibration == "paper"
         self._spec, self._noise, self._beta = spec, noise, privatizer.beta
-        self._crowd = _Crowd(num_episodes)
+        self._crowd = Crowd(num_episodes)
         self._families = calibrated(
             privatizer.budget, "laplace", "replace", spec, privatizer.shares, factor=1.0 if printed else None
         )
-        visits, transitions, rewards = (family.scale for family in self._families)
+        visits, transitions, rewards = (None if f.entry is None else f.scale for f in self._families)
         self.encoder = LaplaceEncoder(tables, (visits, transitions, rewards))
+        # Tables without a share of the budget are in no message, so that nothing of them can be kept or released.
+        self._sent = np.repeat([family.entry is not None for family in self._families], tables.cells)
         # 64 scales per report are passed with probability e⁻⁶⁴ per counter: room enough for honest sums.
-        largest = max(self.encoder.scales)
+        largest = max(family.scale for family in self._families)
         self._reach = math.ceil(spec.horizon * spec.reward_units + 64 * largest)
         spread = 64 * largest * (math.sqrt(num_episodes) + 64)
         if num_episodes * spec.horizon * spec.reward_units + spread >= LARGEST_SUM:
@@ -134,7 +137,7 @@ class LocalLaplaceStream:
                 f"{num_episodes} noisy reports on a reward grid of {spec.grid:g} could overflow 64-bit sums; "
                 "use a coarser grid"
             )
-        self._totals = np.zeros(sum(tables.cells), dtype=np.int64)
+        self._totals = np.zeros(sum(self.encoder.sizes), dtype=np.int64)
         entries = [family.entry for family in self._families if family.entry is not None]
         budget = privatizer.budget
         if printed and budget.epsilon is not None:
@@ -155,12 +158,12 @@ class LocalLaplaceStream:
         raw = RawSums(self._spec, self._crowd.limit)
         raw.num_episodes = self._crowd.size
         users = raw.add(contribution)
-        self._totals += raw.flat + summed_laplace(self.encoder, users, self._noise)
+        self._totals += raw.flat[self._sent] + summed_laplace(self.encoder, users, self._noise)
         self._crowd.size += users
 
     def add_report(self, report: Report) -> None:
-        """One user's own message; a user who has already sent one is refused."""
-        self._crowd.check_new(report.user)
+        """One user's own message; a user who has already sent one, counted or refused, is refused."""
+        self._crowd.claim(report.user)
         values = self.encoder.values(report)
         if np.abs(values.astype(np.float64)).max() > self._reach:
             raise ValueError("a report holds a number that no honest device sends; nothing was added")
@@ -168,15 +171,14 @@ class LocalLaplaceStream:
         if np.abs(totals.astype(np.float64)).max() >= LARGEST_SUM:
             raise ValueError("the sums of the reports would overflow 64 bits; nothing was added")
         self._totals = totals
-        self._crowd.admit(report.user)
+        self._crowd.size += 1
 
     def release(self) -> PrivateCounts:
         tables, start = [], 0
-        for family in self._families:
-            stop = start + family.size
-            unit = 0.0 if family.entry is None else family.unit  # no budget, no look
-            tables.append(np.multiply(self._totals[start:stop], unit, dtype=np.float64).reshape(family.shape))
-            start = stop
+        for family, size in zip(self._families, self.encoder.sizes, strict=True):
+            table = self._totals[start : start + size] if size else np.zeros(family.size, dtype=np.int64)
+            tables.append(np.multiply(table, family.unit, dtype=np.float64).reshape(family.shape))
+            start += size
         visits, transitions, reward_sums = tables
         root = math.sqrt(self._crowd.size)
         return PrivateCounts(
@@ -215,9 +217,9 @@ def sum_of_noises(scale: float, users: int, size: int, noise: NoiseSource) -> In
 
 def summed_laplace(encoder: LaplaceEncoder, users: int, noise: NoiseSource) -> Ints:
     """The sum over `users` of their independent noises, one per counter."""
-    sizes = encoder.tables.cells
+    sizes = encoder.sizes
     if noise.simulation and users >= COMPOUND:
-        pairs = zip(encoder.scales, sizes, strict=True)
+        pairs = [(scale, size) for scale, size in zip(encoder.scales, sizes, strict=True) if scale is not None]
         return np.concatenate([sum_of_noises(scale, users, size, noise) for scale, size in pairs])
     counters = sum(sizes)
     total = np.zeros(counters, dtype=np.int64)
@@ -242,14 +244,6 @@ def unary_flips(epsilon: float) -> int:
     if flips >= 2**63:
         raise ValueError(f"epsilon is {epsilon}; one bit cannot be randomised so finely, it must be at least 1e-18")
     return flips
-
-
-def unary_cost(flips: int) -> float:
-    """ln((1−q)/q), rounded up: the largest log-ratio of a message between two items, or an item and none."""
-    if flips == 0:
-        return math.inf
-    log_ratio = math.log1p((2**64 - 2 * flips) / flips)
-    return math.nextafter(math.nextafter(log_ratio, math.inf), math.inf)
 
 
 @dataclass(frozen=True)
@@ -281,7 +275,7 @@ class LocalSampledStream:
 
     def __init__(self, privatizer: LocalSampled, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         self._spec, self._noise, self._beta = spec, noise, privatizer.beta
-        self._crowd = _Crowd(num_episodes)
+        self._crowd = Crowd(num_episodes)
         self.encoder = SampledEncoder(_tables(spec), unary_flips(privatizer.budget.total("laplace")))
         self._ons = np.zeros(self.encoder.num_items, dtype=np.int64)
         q = self.encoder.flips / 2**64
@@ -319,15 +313,17 @@ class LocalSampledStream:
             raise TypeError("one step is drawn per user, so this stream takes Episodes and cannot take Counts")
         n = len(contribution)
         self._crowd.check(n)
-        items = self.encoder.items(contribution.states, contribution.actions, contribution.rewards, self._noise)
+        episodes = self._spec.readable(contribution)
+        items = self.encoder.items(episodes.states, episodes.actions, episodes.rewards, self._noise)
+        items = np.append(items, np.full(episodes.silent, -1, dtype=np.int64))
         self._ons += summed_bits(self.encoder, items, self._noise)
         self._crowd.size += n
 
     def add_report(self, report: Report) -> None:
-        """One user's own message; a user who has already sent one is refused."""
-        self._crowd.check_new(report.user)
+        """One user's own message; a user who has already sent one, counted or refused, is refused."""
+        self._crowd.claim(report.user)
         self._ons += self.encoder.values(report)
-        self._crowd.admit(report.user)
+        self._crowd.size += 1
 
     def release(self) -> PrivateCounts:
         G, S, A = self._spec.stages, self._spec.num_states, self._spec.num_actions

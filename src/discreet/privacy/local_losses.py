@@ -11,9 +11,9 @@ from discreet.episodes import Episodes
 from discreet.losses import LossSpec
 from discreet.mdp import Floats, Ints
 from discreet.privacy.accounting import Budget, LedgerEntry, guarantee_of
-from discreet.privacy.client import below
+from discreet.privacy.client import below, unary_cost
 from discreet.privacy.families import check_common, union_width
-from discreet.privacy.local import COMPOUND, ONE_REPORT, sum_of_noises, summed_width, unary_cost, unary_flips
+from discreet.privacy.local import COMPOUND, ONE_REPORT, sum_of_noises, summed_width, unary_flips
 from discreet.privacy.losses import PUBLIC_LAYERS, PUBLIC_LOSSES, CentralLosses, LossPrivatizer, LossStream
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.streams import assumptions
@@ -145,7 +145,8 @@ class LocalLossStream(LossStream):
         return self._step_items * (2 if self._bandit else 1)
 
     def _items(self, episodes: Episodes, losses: Floats) -> Ints:
-        """The item of a step drawn by every user's own coin. Full information never needs the last step."""
+        """The item of a step drawn by every user's own coin, −1 where her episode cannot be read. Full information
+        never needs the last step."""
         spec = self.spec
         n, H = len(episodes), spec.layers.horizon
         cells = spec.cells(episodes)
@@ -158,11 +159,11 @@ class LocalLossStream(LossStream):
         first_last = spec.sizes["visits"] - len(spec.layers.states[-1]) * spec.layers.num_actions
         items[last] = spec.sizes["transitions"] + cells[last, H - 1] - first_last
         if H > 1:
-            items[~last] = spec.triples(episodes)[rows[~last], h[~last]]
+            items[~last] = spec.triples(cells)[rows[~last], h[~last]]
         if self._bandit:
             units = spec.on_grid(losses)[rows, cells[rows, h]]
             items = 2 * items + (below(self._noise, spec.units, n) < units)
-        return items
+        return np.where(cells[:, 0] >= 0, items, -1)
 
     def _sum_of_messages(self, items: Ints) -> Ints:
         """How many messages have each bit on; a simulation with many users draws Bin(c, ½) + Bin(n−c, q)."""
@@ -298,7 +299,8 @@ class LocalLaplaceLossStream(LossStream):
         n = len(episodes)
         for name, table in self.spec.contribution(episodes, losses).items():
             family = self._families[name]
-            self._totals[name] += table + sum_of_noises(family.scale, n, family.size, self._noise)
+            if family.entry is not None or name == "losses":  # without a share of the budget losses are public
+                self._totals[name] += table + sum_of_noises(family.scale, n, family.size, self._noise)
 
     def _close_counts(self) -> None:
         for name in ("visits", "transitions"):

@@ -162,7 +162,7 @@ class ToeplitzSum(VectorSum):
 
 
 class PlainSum(VectorSum):
-    """No noise."""
+    """No noise: of what is public, or under an infinite budget."""
 
     def _close(self) -> None:
         self.value = self._raw.astype(np.float64)
@@ -190,8 +190,12 @@ class LossStream(ABC):
         return self.guarantee.entries
 
     def add(self, episodes: Episodes, losses: Floats) -> None:
-        """Users who have not been seen before, with the loss table of each; more than declared are refused."""
+        """Users who have not been seen before, with the loss table of each; more than declared are refused.
+
+        A record that cannot be read contributes nothing (`LossSpec.contribution`).
+        """
         n = len(episodes)
+        self.spec.check(episodes, losses)
         if self._users + n > self.spec.num_episodes:
             raise ValueError(
                 f"{n} more episodes would exceed the {self.spec.num_episodes} declared when the stream was opened "
@@ -360,9 +364,11 @@ class CentralStream(LossStream):
             privatizer.budget,
             assumptions=assumptions(spec.num_episodes, noise, *told),
         )
-        self._sums = {name: _vector_sum(privatizer, spec, family, noise) for name, family in families.items()}
-        if not privatizer.visits:
-            del self._sums["visits"]
+        self._sums = {
+            name: _vector_sum(privatizer, spec, family, noise)
+            for name, family in families.items()
+            if name != "visits" or privatizer.visits
+        }
         self._count_width = max(
             (_prefix_width(privatizer, families[name]) for name in self._sums if name != "losses"), default=0.0
         )
@@ -406,8 +412,11 @@ class CentralStream(LossStream):
 
 
 def _vector_sum(privatizer: CentralLosses, spec: LossSpec, family: Family, noise: NoiseSource) -> VectorSum:
-    if family.entry is None or family.scale == 0.0:
+    public = family.name == "losses" and privatizer.public_losses
+    if public or family.size == 0 or (family.entry is not None and family.entry.cost == math.inf):
         return PlainSum(family, noise)
+    if family.entry is None or family.scale == 0.0:
+        raise ValueError(f"{family.name} have no share of the budget, so that no sum of them is kept")
     kind = privatizer.losses if family.name == "losses" else privatizer.counts
     if kind == "blocks":
         return BlockSum(family, noise)

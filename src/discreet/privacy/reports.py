@@ -177,11 +177,10 @@ def checked_targets(plan: Plan, alphabet: Alphabet) -> Targets:
 
 
 def checked_episodes(contribution: Episodes | Counts, spec: CountSpec) -> Episodes:
-    """Episodes of the declared problem; sums are refused, for a first visit cannot be read off them."""
+    """The users' readable episodes (`CountSpec.readable`); sums are refused: no first visit can be read off them."""
     if not isinstance(contribution, Episodes):
         raise TypeError("a first visit cannot be read off sums, so this stream takes Episodes and cannot take Counts")
-    spec.check(contribution)
-    return contribution
+    return spec.readable(contribution)
 
 
 def encoded(
@@ -189,12 +188,12 @@ def encoded(
 ) -> Ints:
     """(n, m) reports of n users: row·2S + 2·s' + bit, or −1. Everybody tosses m coins, needed or not.
 
-    P(bit = 1) = the reward, clipped, scaled to [0, 1] and rounded to the grid.
+    P(bit = 1) = the reward, clipped, scaled to [0, 1] and rounded to the grid. Silent users come last, with −1.
     """
     units, _ = spec.on_grid(episodes.rewards)
-    n = len(episodes)
+    n, told = len(episodes), episodes.actions.shape[0]
     coins = below(noise, spec.reward_units, n * reports).reshape(n, reports)
-    items = np.empty((n, reports), dtype=np.int64)
+    items = np.full((n, reports), -1, dtype=np.int64)
     kernel.first_visits(
         episodes.states,
         episodes.actions,
@@ -205,7 +204,7 @@ def encoded(
         spec.num_actions,
         not spec.pooled,
         alphabet.num_cells if alphabet.has_start else -1,
-        items,
+        items[:told],
         2 * spec.num_states,
     )
     return items

@@ -57,6 +57,9 @@ class CountStream(ABC):
         self._sums = RawSums(spec, num_episodes)
         self._families = tuple(families)
         self._units = np.array([0.0 if family.entry is None else family.unit for family in families])
+        ends = np.cumsum([family.size for family in families]).tolist()
+        # Where tables without a share of the budget lie: nothing of them is kept.
+        self._unpaid = [slice(end - f.size, end) for f, end in zip(families, ends, strict=True) if f.entry is None]
         self._blocks = Blocks(families, noise, min(self._ahead, num_episodes))
         self._beta = beta
         self._configuration = f"{privatizer!r} {spec!r} {int(num_episodes)}".encode()
@@ -82,6 +85,8 @@ class CountStream(ABC):
     def add(self, contribution: Episodes | Counts) -> None:
         if self._sums.add(contribution):
             self._drawn, self._last = False, None
+        for part in self._unpaid:
+            self._sums.flat[part] = 0
 
     def release(self) -> PrivateCounts:
         if not self._drawn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -11,12 +12,12 @@ import numpy as np
 from discreet.episodes import Episodes
 from discreet.mdp import Floats, Ints
 from discreet.planning import Plan
-from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, guarantee_of
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
 from discreet.privacy.epochs import Epochs, EpochStream
 from discreet.privacy.exact import Exact, ExactStream
-from discreet.privacy.families import Blocks, Family, calibrated, reward_rounding
+from discreet.privacy.families import Blocks, Family, Mechanism, calibrated, reward_rounding, samplable
 from discreet.privacy.local import ONE_REPORT, LocalLaplace, sum_of_noises
-from discreet.privacy.noise import NoiseSource
+from discreet.privacy.noise import SMALLEST_SCALE, NoiseSource
 from discreet.privacy.streams import assumptions
 from discreet.privacy.tails import adaptive_width, exponent_grid, log_moments
 from discreet.privacy.tree import Tree, TreeStream
@@ -28,8 +29,18 @@ SMALLEST_THRESHOLD = 2.0**-6
 
 
 def bounded(spec: CountSpec) -> CountSpec:
-    """The same statistic for rewards in [0, 1]: its reward noise is that of a threshold of 1."""
+    """The same statistic for rewards in [0, 1]: its visits and transitions, and in L1 its rewards, are ours."""
     return replace(spec, reward_range=(0.0, 1.0))
+
+
+def signed(mechanism: Mechanism | None, neighbours: Neighbours) -> dict[str, float]:
+    """How much further than rewards in [0, 1] rewards in [−1, 1] can move a table: √2 in L2 under replace.
+
+    In one cell a step may go from −B to B: 2√H instead of √(2H), pooled 2H instead of √2·H. In L1 two steps in
+    different cells move as far, 2H; against nothing (zero-out) signs do not matter.
+    """
+    far = math.sqrt(2.0) if mechanism == "gaussian" and neighbours == "replace" else 1.0
+    return {"visits": 1.0, "transitions": 1.0, "rewards": far}
 
 
 class Cut:
@@ -56,11 +67,10 @@ class Cut:
             raise TypeError("rewards are truncated one by one, so this stream takes Episodes and cannot take Counts")
         if self.levels is None:
             raise ValueError("no thresholds have been announced; call begin(plan) first")
-        self.spec.check(contribution)
-        stages = np.minimum(np.arange(contribution.horizon), self.levels.shape[0] - 1)
-        limits = self.levels[stages, contribution.states[:, :-1], contribution.actions]
-        rewards = contribution.rewards
-        return Episodes(contribution.states, contribution.actions, np.where(np.abs(rewards) <= limits, rewards, 0.0))
+        episodes = self.spec.readable(contribution)
+        stages = np.minimum(np.arange(episodes.horizon), self.levels.shape[0] - 1)
+        limits = self.levels[stages, episodes.states[:, :-1], episodes.actions]
+        return replace(episodes, rewards=np.where(np.abs(episodes.rewards) <= limits, episodes.rewards, 0.0))
 
 
 class ThresholdBlocks(Blocks):
@@ -78,9 +88,10 @@ class ThresholdBlocks(Blocks):
         block[: self._counts] = super().draw()
         self.size = whole
         tail = block[self._counts :]
+        sample = self._noise.laplace if self._rewards.mechanism == "laplace" else self._noise.gaussian
         for peak in np.unique(peaks).tolist():
             cells = peaks == peak
-            tail[cells] = self._noise.laplace(self._rewards.scale * peak, int(cells.sum()))
+            tail[cells] = sample(samplable("rewards", self._rewards.scale * peak), int(cells.sum()))
         return block
 
 
@@ -88,7 +99,9 @@ class Spread:
     """Errors of reward sums whose scales follow the releases: supermartingale widths, and deviations."""
 
     def __init__(self, family: Family, spec: CountSpec, num_episodes: int, beta: float, most_terms: int) -> None:
+        self._gaussian = family.mechanism == "gaussian"
         self._unit = family.scale * family.unit  # natural scale at a threshold of 1
+        self._least = SMALLEST_SCALE * family.unit if self._unit > 0.0 else 0.0  # what is sampled at the least
         self._deviation = family.deviation * family.unit
         self._cells, self.beta = family.size, beta
         smallest, largest = (limit * (self._unit or 1.0) for limit in (SMALLEST_THRESHOLD, UNBOUNDED_REWARD))
@@ -96,7 +109,11 @@ class Spread:
         self._rounding = reward_rounding(spec, num_episodes) * spec.grid
 
     def moments(self, peak: Floats) -> Floats:
-        return log_moments(self._unit * peak, self.grid)
+        """Bounds on ln E exp(s·noise) for every exponent s: −ln(1 − s²b²), or s²σ²/2 [CKS20]."""
+        scales = np.maximum(self._unit * np.asarray(peak), self._least)
+        if self._gaussian:
+            return np.asarray(0.5 * (self.grid.reshape(-1, *([1] * scales.ndim)) * scales[None]) ** 2)
+        return log_moments(scales, self.grid)
 
     def width(self, moment_sums: Floats, beta: float | None = None, num_prefixes: int = 1) -> Floats:
         share = self.beta if beta is None else beta
@@ -118,7 +135,16 @@ class TruncatedEpochs(Epochs):
     """
 
     def families(self, spec: CountSpec) -> tuple[Family, ...]:
-        return super().families(bounded(spec))
+        assert self.mechanism is not None
+        return calibrated(
+            self.budget,
+            self.mechanism,
+            self.neighbours,
+            bounded(spec),
+            self.shares,
+            episodes_per_user=self.episodes_per_user,
+            gain=signed(self.mechanism, self.neighbours),
+        )
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedEpochStream:
         return TruncatedEpochStream(self, spec, num_episodes, noise)
@@ -158,8 +184,23 @@ class TruncatedEpochStream(EpochStream):
 class TruncatedTree(Tree):
     """`Tree` whose rewards have no bound but a public threshold per cell; noise follows the largest so far."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.calibration != "true":
+            raise ValueError("the printed scale of a tree is not one for thresholds; calibration must be 'true'")
+
     def families(self, spec: CountSpec, num_episodes: int) -> tuple[Family, ...]:
-        return super().families(bounded(spec), num_episodes)
+        assert self.mechanism is not None
+        return calibrated(
+            self.budget,
+            self.mechanism,
+            self.neighbours,
+            bounded(spec),
+            self.shares,
+            uses=self.layout(num_episodes).nodes_per_user,
+            episodes_per_user=self.episodes_per_user,
+            gain=signed(self.mechanism, self.neighbours),
+        )
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedTreeStream:
         return TruncatedTreeStream(self, spec, num_episodes, noise)
@@ -209,6 +250,9 @@ class TruncatedLocal:
 
     budget: Budget
     beta: float = 0.01
+
+    def __post_init__(self) -> None:
+        LocalLaplace(self.budget, beta=self.beta)  # refuses what is not pure epsilon
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedLocalStream:
         return TruncatedLocalStream(self, spec, num_episodes, noise)
