@@ -24,7 +24,7 @@ _FINENESS = 100.0
 #: Relative excess that covers all rounding of non-negative sums.
 _ROUNDING = 1e-9
 #: Noise of more variance is taken for less, and more outcomes of two counters than these are put on a grid.
-_MOST_VARIANCE, _MOST_OUTCOMES = 2.0**36, 1 << 24
+_MOST_VARIANCE, _MOST_OUTCOMES = 2.0**34, 1 << 24
 #: Relative precision of a least noise probability.
 _PRECISION = 2e-4
 #: The factor of the printed calibration: τ = 96·ln(2/δ)/ε².
@@ -56,7 +56,7 @@ def _check_target(down: int, up: int, epsilon: float, delta: float = 0.5) -> Non
         raise ValueError(f"delta is {delta}; shuffled bits need a delta strictly between 0 and 1")
 
 
-def _counted(bits: int, probability: float) -> int:
+def counted(bits: int, probability: float) -> int:
     """As many of the bits as fit into memory and into floating point: leaving out noise bits never lowers δ."""
     return min(bits, 1 << 50, math.ceil(_MOST_VARIANCE / (probability * (1.0 - probability))))
 
@@ -185,7 +185,7 @@ def delta_of(bits: int, probability: float, down: int, up: int, epsilon: float) 
     """
     _check_noise(bits, probability)
     _check_target(down, up, epsilon)
-    bits = _counted(bits, probability)
+    bits = counted(bits, probability)
     directions = {(down, up), (up, down)}
     if down + up <= 2:
         return max(_few(bits, probability, d, u, epsilon) for d, u in directions)
@@ -196,7 +196,7 @@ def epsilon_of(bits: int, probability: float, down: int, up: int, delta: float) 
     """The least ε, to 10⁻⁴ upwards, at which `delta_of` is at most δ; infinite where no ε will do."""
     _check_noise(bits, probability)
     _check_target(down, up, 0.0, delta)
-    bits = _counted(bits, probability)
+    bits = counted(bits, probability)
     losses = [composed_loss(bits, probability, d, u) for d, u in {(down, up), (up, down)}]
 
     def spent(epsilon: float) -> float:

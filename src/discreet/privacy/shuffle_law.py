@@ -120,7 +120,7 @@ def honest_epsilon(law: BitLaw, users: int, honest: float) -> float:
 def printed_guarantee(law: BitLaw, most_users: int) -> float:
     """The true ε of a printed calibration at its δ: the largest over batches of 2 to `most_users`.
 
-    Up to τ users ⌈τ/n⌉·⌊honest·n⌋ fair bits can be relied on, and more are post-processing of fewer: the fewest count.
+    Up to τ users ⌈τ/n⌉·⌊honest·n⌋ fair bits can be relied on; more are post-processing of fewer: the fewest count.
     Above τ, sizes of a geometric grid stand for all (every batch is checked before it is announced).
     """
     assert law.printed is not None

@@ -337,6 +337,7 @@ class BitEncoder:
     def _noise(self, honest: float) -> int:
         """Noise bits per counter that can be relied on; 0 where all of them are zero for all practical purposes."""
         bits = self.noise_bits * min(self.counted_on, honest_users(self.users, honest))
+        bits = binomial.counted(bits, self.probability) if self.flips else 0
         return bits if bits * self.flips >= 1 << 60 else 0
 
     def delta(self, epsilon: float, neighbours: Relation = "replace", honest: float = 1.0) -> float:
@@ -490,7 +491,7 @@ class Shuffler:
 
 
 def submit_file(folder: Path, messages: Messages, form: str) -> Path:
-    """Put one user's messages into the shuffler's folder, whole or not at all; the name says which encoder made them."""
+    """Put one user's messages into the shuffler's folder, whole or not at all; the name says which encoder made it."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{form}-{secrets.token_hex(16)}"
     part = folder / f"{name}.part"
