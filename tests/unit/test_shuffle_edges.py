@@ -459,7 +459,6 @@ def test_p7_bundles_that_are_none_concern_their_sender_only(tmp_path):
     with pytest.raises(BadBatch, match="another encoder"):
         shuffler.submit(good[0], BitEncoder(encoder.statistic, 10, 2, HALF, 7).form)
     (tmp_path / "in" / f"{encoder.form}-folder.bits").mkdir()
-    (tmp_path / "in" / f"{encoder.form}-folder.bits").rmdir()
     assert len(shuffler) == 8
     shuffle_files(tmp_path / "in", tmp_path / "out.npy", encoder)
     for mixed in (shuffler.flush(), np.load(tmp_path / "out.npy")):
@@ -489,7 +488,10 @@ def test_p7_messages_that_are_none_count_as_zeros():
         found = tally(encoder, np.concatenate([others, hers]))
         assert found.users == 10
         own = [int(((hers["label"] == c) & (hers["bit"] == 1)).sum()) for c in (0, 1)]
-        assert np.array_equal(found.sums, np.minimum(alone + own, 10 * each))
+        assert np.array_equal(found.sums, alone + own)
+    everything = np.zeros(10 * encoder.messages_per_user, dtype=MESSAGE)  # all for counter 0
+    everything["bit"] = 1
+    assert tally(encoder, everything).sums.tolist() == [10 * each, 0]
 
 
 # Records that are none ----------------------------------------------------------------------------------------------

@@ -491,7 +491,7 @@ class Shuffler:
 
 
 def submit_file(folder: Path, messages: Messages, form: str) -> Path:
-    """Put one user's messages into the shuffler's folder, whole or not at all; the name says which encoder made it."""
+    """Put one user's messages into the shuffler's folder, whole or not at all; the name tells the encoder."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{form}-{secrets.token_hex(16)}"
     part = folder / f"{name}.part"
@@ -516,7 +516,7 @@ def shuffle_files(folder: Path, out: Path, encoder: BitEncoder, noise: NoiseSour
 
     Bundles that no user of the batch would have sent are left out. A batch that is not complete stays where it is.
     """
-    inbox = sorted(folder.glob(f"{encoder.form}-*.bits"))
+    inbox = sorted(path for path in folder.glob(f"{encoder.form}-*.bits") if path.is_file())
     bundles = [bundle for bundle in (_bundle_in(path, encoder) for path in inbox) if bundle is not None]
     check_size(encoder, len(bundles))
     mixed = permuted(np.concatenate(bundles), noise or NoiseSource.secure())
