@@ -514,6 +514,8 @@ BAD_RECORDS = [
     (["a", "b", "c"], [0, 1], [1.0, 0.0]),
     ([0, 1, 0], [0, 1], ["high", "low"]),
     ([0, 1, 0], [0, 1], [None, {}]),
+    ([0, 1, 0], [0, 1], np.array([1.0, 1j])),
+    ([0, 1, 0], [0, 1], ["1.0", "0.0"]),
     ([[0], 1, 0], [0, 1], [1.0, 0.0]),
     (None, None, None),
     ("", "", ""),
@@ -617,6 +619,17 @@ def test_p8_one_bad_record_changes_nothing_of_others_under_the_same_noise(spec):
     hers = Episodes(users.states[3:4], users.actions[3:4], users.rewards[3:4])
     moved = released[0] - released[1]
     assert np.allclose(moved, summed_bits(hers, spec, NoiseSource.seeded(0)))
+
+
+def test_p8_endless_rewards_are_the_largest_and_the_smallest():
+    encoder = BitEncoder(CountBits(TABLES), 10, 0, 0)
+    record = [0, 1, 0], [0, 1]
+    for endless, ends in (((math.inf, -math.inf), (1.0, 0.0)), ((1e308, -1e308), (1.0, 0.0))):
+        one, other = (encoder.encode(*record, r, NoiseSource.seeded(0), **ANYTHING) for r in (endless, ends))
+        assert np.array_equal(one, other)
+        two, four = (Episodes([record[0]] * 2, [record[1]] * 2, [r] * 2) for r in (endless, ends))
+        sums = [summed_bits(e, STAGED, NoiseSource.seeded(0)) for e in (two, four)]
+        assert np.array_equal(*sums)
 
 
 def test_p8_episodes_that_are_too_long_are_users_who_did_nothing():

@@ -163,8 +163,8 @@ class Shuffle:
 class _CountStream(ShuffledStream):
     """What both streams of counts share: raw sums of the open batch."""
 
-    def __init__(self, spec: CountSpec, num_episodes: int, noise: NoiseSource, honest: float) -> None:
-        super().__init__(spec, num_episodes, noise, honest)
+    def __init__(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        super().__init__(spec, num_episodes, noise)
         self._shapes = list(spec.shapes().values())
         self._sizes = [math.prod(shape) for shape in self._shapes]
         self._raw: Ints = np.zeros(sum(self._sizes), dtype=np.int64)
@@ -190,7 +190,7 @@ class ShuffleStream(_CountStream):
     """Raw sums of the open batch only; noisy sums of the batches in every cell's window."""
 
     def __init__(self, privatizer: Shuffle, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        super().__init__(spec, num_episodes, noise, privatizer.honest)
+        super().__init__(spec, num_episodes, noise)
         self._law = privatizer.law(spec)
         self._restarts = privatizer.window == "restart"
         self._beta = privatizer.beta
@@ -317,7 +317,7 @@ class BatchStream(_CountStream):
     """Raw sums of the announced batch; its noisy sums leave when all its users have played."""
 
     def __init__(self, privatizer: ShuffleBatches, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        super().__init__(spec, num_episodes, noise, privatizer.honest)
+        super().__init__(spec, num_episodes, noise)
         if spec.pooled and spec.horizon > 1:
             raise ValueError("batches of one layer count per step; leave pooling out")
         private = privatizer.budget is not None

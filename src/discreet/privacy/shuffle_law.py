@@ -194,7 +194,7 @@ def readable(contribution: Episodes | Counts, spec: CountSpec) -> tuple[Episodes
     if contribution.horizon > spec.horizon:
         nothing = np.zeros((n, 1), dtype=np.int64)
         return Episodes(nothing, nothing[:, 1:], np.zeros((n, 0))), np.zeros(n, dtype=np.bool_)
-    if not kernel.outside(states, actions, S, A) and not math.isnan(float(rewards.sum())):
+    if not kernel.outside(states, actions, S, A) and not np.isnan(rewards).any():
         return contribution, np.ones(n, dtype=np.bool_)
     inside = np.hstack([(states >= 0) & (states < S), (actions >= 0) & (actions < A), ~np.isnan(rewards)])
     sound: NDArray[np.bool_] = np.logical_and.reduce(inside, axis=1)
@@ -207,10 +207,10 @@ class ShuffledStream(ABC):
 
     guarantee: Guarantee
 
-    def __init__(self, spec: CountSpec, num_episodes: int, noise: NoiseSource, honest: float) -> None:
+    def __init__(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         if isinstance(num_episodes, bool) or int(num_episodes) != num_episodes or num_episodes < 1:
             raise ValueError(f"num_episodes is {num_episodes!r}; declare a whole number of at least 1")
-        self._spec, self._noise, self._limit, self._honest = spec, noise, int(num_episodes), honest
+        self._spec, self._noise, self._limit = spec, noise, int(num_episodes)
         self._tables = tables_of(spec)
         self._seen = self._users = 0
         self._refused = 0  # users whose batch was seen and refused: they have reported, and nothing came of it

@@ -91,7 +91,7 @@ class ShuffleReportStream(ShuffledStream):
     """Raw reports of the open epoch only; they leave as one noisy histogram."""
 
     def __init__(self, privatizer: ShuffleReports, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        super().__init__(spec, num_episodes, noise, privatizer.honest)
+        super().__init__(spec, num_episodes, noise)
         self._bits = privatizer.law()
         self._law = ShuffleNoise(self._bits)
         structure = privatizer.structure

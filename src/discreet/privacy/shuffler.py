@@ -109,10 +109,16 @@ def readable_steps(
 ) -> tuple[Ints, Ints, Ints] | None:
     """`Tables.steps` of one episode; None for whatever is no episode of the tables, of which nothing is reported."""
     try:
-        s, a, r = np.asarray(states), np.asarray(actions), np.asarray(rewards, dtype=np.float64)
+        s, a, r = np.asarray(states), np.asarray(actions), np.asarray(rewards)
     except (TypeError, ValueError, OverflowError):
         return None
-    if a.ndim != 1 or a.size > tables.horizon or r.shape != a.shape or s.shape != (a.size + 1,):
+    if (
+        r.dtype.kind not in "biuf"
+        or a.ndim != 1
+        or a.size > tables.horizon
+        or r.shape != a.shape
+        or s.shape != (a.size + 1,)
+    ):
         return None
     for values, limit in ((s, tables.num_states), (a, tables.num_actions)):
         whole = values.size == 0 or np.issubdtype(values.dtype, np.integer)
