@@ -61,9 +61,10 @@ def protocol() -> Row:
     states, actions, rewards = np.zeros(7, dtype=np.int64), np.zeros(6, dtype=np.int64), np.ones(6)
 
     def work() -> None:
-        shuffler = Shuffler(source)
+        shuffler = Shuffler(encoder, source)
         for _ in range(users):
-            shuffler.submit(encoder.encode(states, actions, rewards, source))
+            messages = encoder.encode(states, actions, rewards, source, epsilon_at_most=1.0, delta_at_most=1e-6)
+            shuffler.submit(messages, encoder.form)
         tally(encoder, shuffler.flush())
 
     work()

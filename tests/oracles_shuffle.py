@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution as pld
@@ -59,3 +60,33 @@ def all_policy_values(mdp) -> dict[tuple[int, ...], float]:
             V = np.array([r[h, s, a[s]] + P[h, s, a[s]] @ V for s in range(S)])
         found[digits] = float(mdp.initial @ V)
     return found
+
+
+@lru_cache(maxsize=1024)
+def plain_delta(bits: int, probability: float, down: int, up: int, epsilon: float) -> float:
+    """The same sum in floating point: outcomes of falling and rising bits meet sorted by their ratio Q/P."""
+    law = np.concatenate([[0.0], stats.binom.pmf(np.arange(bits + 1), bits, probability), [0.0]])
+    falling, rising = (law[:-1], law[1:]), (law[1:], law[:-1])
+
+    def product(pair, times):
+        """P and Q of all outcomes, those that are permutations of each other together."""
+        outcomes = np.array(list(itertools.combinations_with_replacement(range(bits + 2), times)), dtype=int)
+        outcomes = outcomes.reshape(-1, times)
+        p, q = (values[outcomes].prod(axis=1) for values in pair)
+        run = repeats = np.ones(len(outcomes), dtype=int)  # repeats: Π (how often each value occurs)!
+        for i in range(1, times):
+            run = np.where(outcomes[:, i] == outcomes[:, i - 1], run + 1, 1)
+            repeats = repeats * run
+        orders = math.factorial(times) / repeats
+        return (p * orders)[p > 0.0], (q * orders)[p > 0.0]
+
+    def directed(first, second):
+        (p, q), (p2, q2) = product(falling, first), product(rising, second)
+        order = np.argsort(q2 / p2)
+        ratio = (q2 / p2)[order]
+        mass, other = (np.concatenate([[0.0], np.cumsum(x[order])]) for x in (p2, q2))
+        with np.errstate(divide="ignore"):
+            below = np.searchsorted(ratio, math.exp(-epsilon) * p / q)
+        return float(p @ mass[below] - math.exp(epsilon) * (q @ other[below]))
+
+    return max(directed(down, up), directed(up, down))

@@ -49,12 +49,12 @@ def wanderers(spec: CountSpec, users: int) -> Episodes:
 def through_messages(stream, users: Episodes, seed: int):
     """Sums of the analyzer minus the true bits: noise, with everything sent and shuffled message by message."""
     encoder, noise = stream.encoder(len(users)), NoiseSource.seeded(seed)
-    shuffler = Shuffler(NoiseSource.seeded(seed + 1))
+    shuffler = Shuffler(encoder, NoiseSource.seeded(seed + 1))
     truth = np.zeros(encoder.num_counters, dtype=np.int64)
     for s, a, r in zip(users.states, users.actions, users.rewards, strict=True):
         ones = encoder.statistic.ones(s, a, r, noise)
         truth[ones] += 1
-        shuffler.submit(encoder.messages(ones, noise))
+        shuffler.submit(encoder.messages(ones, noise), encoder.form)
     return tally(encoder, shuffler.flush()).sums - truth
 
 

@@ -38,6 +38,7 @@ from oracles_streams import every_episode, random_episodes
 
 STAGED = Tables(2, 2, 3, 3, 0.5, (0.0, 1.0))
 POOLED = Tables(2, 2, 3, 1, 0.5, (0.0, 1.0))
+ANYTHING = {"epsilon_at_most": float("inf"), "delta_at_most": 1.0}
 
 
 def test_counters_of_an_episode_by_hand():
@@ -104,7 +105,9 @@ def test_first_visit_bits_are_the_reports_of_spotlight():
 def test_every_user_sends_the_same_number_of_messages_for_every_counter():
     encoder = BitEncoder(CountBits(POOLED), 10, 3, HALF // 4)
     for episode in random_episodes(CountSpec(2, 2, 3, True, 0.5), 5):
-        messages = encoder.encode(episode.states[0], episode.actions[0], episode.rewards[0], NoiseSource.secure())
+        messages = encoder.encode(
+            episode.states[0], episode.actions[0], episode.rewards[0], NoiseSource.secure(), **ANYTHING
+        )
         assert messages.dtype == MESSAGE
         assert messages.size == encoder.messages_per_user == 16 * 4
         assert (np.bincount(messages["label"], minlength=16) == 4).all()
@@ -126,13 +129,17 @@ def test_encoders_survive_publication():
         copy = BitEncoder.from_json(json.loads(json.dumps(encoder.to_json())))
         assert copy == encoder
         assert copy.form == encoder.form
+        assert len(encoder.form) == 64
         assert BitEncoder(form, 21, 2, 12345).form != encoder.form
+        assert BitEncoder(form, 20, 2, 12345, 19).form != encoder.form
 
 
 def test_a_device_needs_nothing_of_the_server():
     script = "import discreet.privacy.shuffler, sys; print(*[m for m in sys.modules if m.startswith('discreet')])"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    allowed = ("discreet.privacy.shuffler", "discreet.privacy.client", "discreet.privacy.noise", "discreet.kernels")
+    allowed = tuple(f"discreet.{name}" for name in (
+        "privacy.shuffler", "privacy.client", "privacy.noise", "privacy.binomial", "kernels"
+    ))  # fmt: skip
     assert all(
         name in ("discreet", "discreet.privacy", "discreet.mdp") or name.startswith(allowed) for name in loaded
     )
@@ -152,32 +159,41 @@ def test_permutations_are_uniform():
     assert stats.chisquare(list(seen.values())).pvalue > 1e-3
 
 
+def three_counters(users, noise_bits=1, reliable=None):
+    """An encoder of three counters, and what so many users send; user u has counter u mod 3."""
+    encoder = BitEncoder(FirstVisitBits(POOLED, (0, 2, 5)), users, noise_bits, HALF, reliable)
+    noise = NoiseSource.seeded(2)
+    return encoder, [encoder.messages(np.array([u % 3]), noise) for u in range(users)]
+
+
 def test_shuffling_keeps_messages_and_nothing_else():
-    shuffler = Shuffler(NoiseSource.seeded(1))
-    bundles = [bundle(*((c, (c + u) % 2) for c in range(50))) for u in range(8)]
+    encoder, bundles = three_counters(8, noise_bits=20)
+    shuffler = Shuffler(encoder, NoiseSource.seeded(1))
     for one in bundles:
-        shuffler.submit(one)
+        shuffler.submit(one, encoder.form)
+    assert len(shuffler) == 8
     mixed = shuffler.flush()
     together = np.concatenate(bundles)
     assert np.array_equal(np.sort(mixed, order=["label", "bit"]), np.sort(together, order=["label", "bit"]))
     assert not np.array_equal(mixed, together)
-    assert shuffler.flush().size == 0
-    with pytest.raises(BadBatch, match="expected"):
-        shuffler.submit(np.zeros(3))
+    with pytest.raises(BadBatch, match="passed on"):
+        shuffler.flush()
+    with pytest.raises(BadBatch, match="passed on"):
+        shuffler.submit(bundles[0], encoder.form)
 
 
 def test_files_are_mixed_and_deleted(tmp_path):
-    for u in range(4):
-        submit_file(tmp_path / "in", bundle((0, u % 2), (1, 1)))
-    (tmp_path / "in" / "half.part").write_bytes(b"unfinished")
-    assert shuffle_files(tmp_path / "in", tmp_path / "out.npy") == 8
-    mixed = np.load(tmp_path / "out.npy")
-    assert np.bincount(mixed["label"], mixed["bit"]).tolist() == [2, 4]
-    assert [path.name for path in (tmp_path / "in").iterdir()] == ["half.part"]
-    np.save(tmp_path / "in" / "bad.npy", np.arange(3))
-    with pytest.raises(BadBatch, match="expected"):
-        shuffle_files(tmp_path / "in", tmp_path / "other.npy")
-    assert not (tmp_path / "other.npy").exists()
+    encoder, bundles = three_counters(4)
+    for one in bundles:
+        submit_file(tmp_path / "in", one, encoder.form)
+    other, foreign = three_counters(5)
+    submit_file(tmp_path / "in", foreign[0], other.form)
+    (tmp_path / "in" / f"{encoder.form}-half.part").write_bytes(b"unfinished")
+    assert shuffle_files(tmp_path / "in", tmp_path / "out.npy", encoder) == 4 * 6
+    mixed, together = np.load(tmp_path / "out.npy"), np.concatenate(bundles)
+    assert np.array_equal(np.sort(mixed, order=["label", "bit"]), np.sort(together, order=["label", "bit"]))
+    left = sorted(path.name.partition("-")[0] for path in (tmp_path / "in").iterdir())
+    assert left == sorted([encoder.form, other.form])  # the unfinished file, and who belongs to another batch
 
 
 # The analyzer -------------------------------------------------------------------------------------------------------
@@ -185,10 +201,8 @@ def test_files_are_mixed_and_deleted(tmp_path):
 
 @pytest.fixture
 def sent():
-    """Ten users of three counters with one noise bit each; user u has counter u mod 3."""
-    encoder = BitEncoder(FirstVisitBits(POOLED, (0, 2, 5)), 10, 1, HALF)
-    noise = NoiseSource.seeded(2)
-    return encoder, [encoder.messages(np.array([u % 3]), noise) for u in range(10)]
+    """Ten users of three counters with one noise bit each."""
+    return three_counters(10)
 
 
 def test_a_good_batch_is_counted(sent):
@@ -207,12 +221,12 @@ def test_a_good_batch_is_counted(sent):
     [
         (lambda m: m[1:], "dropped or doubled"),
         (lambda m: np.concatenate([m, m[:1]]), "dropped or doubled"),
-        (lambda m: np.concatenate([m, m[:6]]), "11 users came in"),
+        (lambda m: np.concatenate([m, m[:6]]), "of 11 users came in"),
         (lambda m: m[6:], "needs at least 10"),
         (lambda m: m[:0], "needs at least 10"),
-        (lambda m: np.concatenate([m[:-1], bundle((0, 2))]), "2 instead of a bit"),
-        (lambda m: np.concatenate([m[:-1], bundle((3, 1))]), "counter 3"),
-        (lambda m: m["label"].astype(np.int64), "expected"),
+        (lambda m: m["label"].astype(np.int64), "one row of"),
+        (lambda m: m.reshape(2, -1), "one row of"),
+        (lambda m: m.tolist(), "one row of"),
     ],
 )
 def test_bad_batches_are_refused(sent, spoil, message):
@@ -221,11 +235,11 @@ def test_bad_batches_are_refused(sent, spoil, message):
         tally(encoder, spoil(np.concatenate(bundles)))
 
 
-def test_whole_users_may_stay_away_if_that_was_allowed_for(sent):
-    encoder, bundles = sent
-    assert tally(encoder, np.concatenate(bundles[2:]), honest=0.8).users == 8
+def test_whole_users_may_stay_away_if_that_was_allowed_for():
+    encoder, bundles = three_counters(10, reliable=8)
+    assert tally(encoder, np.concatenate(bundles[2:])).users == 8
     with pytest.raises(BadBatch, match="at least 8"):
-        tally(encoder, np.concatenate(bundles[3:]), honest=0.8)
+        tally(encoder, np.concatenate(bundles[3:]))
     assert [honest_users(n, 0.7) for n in (1, 10, 1000)] == [0, 7, 700]
     with pytest.raises(ValueError, match="fraction"):
         honest_users(10, 0.0)
@@ -247,7 +261,10 @@ encoder = BitEncoder.from_json(json.loads(Path(sys.argv[1]).read_text()))
 noise = NoiseSource.secure()
 for user in range(encoder.users):
     s = user % 2
-    submit_file(Path(sys.argv[2]), encoder.encode([0, s, s, s], [s, 1, 0], [1.0, 0.0, float(s)], noise))
+    messages = encoder.encode(
+        [0, s, s, s], [s, 1, 0], [1.0, 0.0, float(s)], noise, epsilon_at_most=1.0, delta_at_most=1e-6
+    )
+    submit_file(Path(sys.argv[2]), messages, encoder.form)
 """
 ANALYZER = """
 import json, sys
@@ -281,7 +298,8 @@ def test_three_processes_run_end_to_end(tmp_path):
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     process("-c", USERS, tmp_path / "encoder.json", tmp_path / "in")
-    process("-m", "discreet.privacy.shuffler", tmp_path / "in", tmp_path / "mixed.npy")
+    shuffler = "-m", "discreet.privacy.shuffler", tmp_path / "in", tmp_path / "mixed.npy", "--encoder"
+    process(*shuffler, tmp_path / "encoder.json")
     assert not list((tmp_path / "in").iterdir())
     visits, users, width = json.loads(process("-c", ANALYZER, tmp_path / "encoder.json", tmp_path / "mixed.npy"))
     truth = np.zeros((3, 2, 2))

@@ -23,6 +23,8 @@ _DEPTH, _DROPPED = 60.0, 2e-20
 _FINENESS = 100.0
 #: Relative excess that covers all rounding of non-negative sums.
 _ROUNDING = 1e-9
+#: Noise of more variance is taken for less, and more outcomes of two counters than these are put on a grid.
+_MOST_VARIANCE, _MOST_OUTCOMES = 2.0**34, 1 << 24
 #: Relative precision of a least noise probability.
 _PRECISION = 2e-4
 #: The factor of the printed calibration: τ = 96·ln(2/δ)/ε².
@@ -52,6 +54,11 @@ def _check_target(down: int, up: int, epsilon: float, delta: float = 0.5) -> Non
         raise ValueError(f"epsilon is {epsilon}; it must be finite and not negative")
     if not 0.0 < delta < 1.0:
         raise ValueError(f"delta is {delta}; shuffled bits need a delta strictly between 0 and 1")
+
+
+def counted(bits: int, probability: float) -> int:
+    """As many of the bits as fit into memory and into floating point: leaving out noise bits never lowers δ."""
+    return min(bits, 1 << 50, math.ceil(_MOST_VARIANCE / (probability * (1.0 - probability))))
 
 
 def _masses(bits: int, probability: float) -> tuple[Floats, Floats]:
@@ -157,10 +164,12 @@ def loss_delta(loss: Loss, epsilon: float) -> float:
 
 
 def _few(bits: int, probability: float, down: int, up: int, epsilon: float) -> float:
-    """δ(ε) of at most two changed counters, summed outcome by outcome without a grid."""
+    """δ(ε) of at most two changed counters, summed outcome by outcome, without a grid unless they are too many."""
     parts = [_losses(bits, probability, True)] * down + [_losses(bits, probability, False)] * up
     loss, mass, infinite = parts[0]
     for other, weight, more in parts[1:]:
+        if loss.size * other.size > _MOST_OUTCOMES:
+            return loss_delta(composed_loss(bits, probability, down, up), epsilon)
         loss, mass = np.add.outer(loss, other).ravel(), np.multiply.outer(mass, weight).ravel()
         infinite += more * (1.0 - infinite)
     above = loss > epsilon
@@ -176,6 +185,7 @@ def delta_of(bits: int, probability: float, down: int, up: int, epsilon: float) 
     """
     _check_noise(bits, probability)
     _check_target(down, up, epsilon)
+    bits = counted(bits, probability)
     directions = {(down, up), (up, down)}
     if down + up <= 2:
         return max(_few(bits, probability, d, u, epsilon) for d, u in directions)
@@ -186,6 +196,7 @@ def epsilon_of(bits: int, probability: float, down: int, up: int, delta: float) 
     """The least ε, to 10⁻⁴ upwards, at which `delta_of` is at most δ; infinite where no ε will do."""
     _check_noise(bits, probability)
     _check_target(down, up, 0.0, delta)
+    bits = counted(bits, probability)
     losses = [composed_loss(bits, probability, d, u) for d, u in {(down, up), (up, down)}]
 
     def spent(epsilon: float) -> float:

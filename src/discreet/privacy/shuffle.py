@@ -22,17 +22,14 @@ from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbou
 from discreet.privacy.client import below
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.reports import checked_episodes
 from discreet.privacy.shuffle_law import (
     BitLaw,
-    Bits,
     Changes,
     ShuffledStream,
-    check_encoder,
     check_shuffle,
     entry_of,
-    honest_epsilon,
     printed_guarantee,
+    readable,
     shared_assumptions,
 )
 from discreet.privacy.shuffler import BitEncoder, CountBits, Messages, Tally, unbiased
@@ -47,18 +44,22 @@ def most_cells(spec: CountSpec) -> int:
     return min(spec.horizon, spec.stages * spec.num_states * spec.num_actions)
 
 
-def summed_bits(episodes: Episodes, spec: CountSpec, noise: NoiseSource) -> Ints:
-    """(N, T, R) of many users, flat: first visits to every cell, with the reward as one bit. `CountBits`, summed."""
+def summed_bits(episodes: Episodes | Counts, spec: CountSpec, noise: NoiseSource) -> Ints:
+    """(N, T, R) of many users, flat: first visits to every cell, with the reward as one bit. `CountBits`, summed.
+
+    Users without an episode of the problem add nothing, and toss their coins all the same.
+    """
+    episodes, sound = readable(episodes, spec)
     n, H = episodes.actions.shape
     S, A = spec.num_states, spec.num_actions
     g = np.minimum(np.arange(H), spec.stages - 1)
     pairs = (g * S + episodes.states[:, :-1]) * A + episodes.actions
     units, _ = spec.on_grid(episodes.rewards)
     paid = below(noise, spec.reward_units, n * H).reshape(n, H) < units
-    first = np.ones((n, H), dtype=np.bool_)
+    first = np.repeat(sound[:, None], H, axis=1)
     if spec.stages == 1:
         for h in range(1, H):
-            first[:, h] = (pairs[:, :h] != pairs[:, h : h + 1]).all(axis=1)
+            first[:, h] &= (pairs[:, :h] != pairs[:, h : h + 1]).all(axis=1)
     C = spec.stages * S * A
     triples = pairs * S + episodes.states[:, 1:]
     return np.concatenate(
@@ -162,8 +163,8 @@ class Shuffle:
 class _CountStream(ShuffledStream):
     """What both streams of counts share: raw sums of the open batch."""
 
-    def __init__(self, spec: CountSpec, num_episodes: int, noise: NoiseSource, honest: float) -> None:
-        super().__init__(spec, num_episodes, noise, honest)
+    def __init__(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        super().__init__(spec, num_episodes, noise)
         self._shapes = list(spec.shapes().values())
         self._sizes = [math.prod(shape) for shape in self._shapes]
         self._raw: Ints = np.zeros(sum(self._sizes), dtype=np.int64)
@@ -174,11 +175,11 @@ class _CountStream(ShuffledStream):
             self._seen += contribution.num_episodes
             self._users += contribution.num_episodes
             return
-        episodes = checked_episodes(contribution, self._spec)
-        self._admit(len(episodes))
-        self._raw += summed_bits(episodes, self._spec, self._noise)
-        self._seen += len(episodes)
-        self._users += len(episodes)
+        users = len(contribution) if isinstance(contribution, Episodes) else contribution.num_episodes
+        self._admit(users)
+        self._raw += summed_bits(contribution, self._spec, self._noise)
+        self._seen += users
+        self._users += users
 
     def _rewards_width(self, users: int, share: float) -> float:
         """|Σ bits − Σ rewards| over users: Hoeffding for the coins, half a grid step each for rounding."""
@@ -189,7 +190,7 @@ class ShuffleStream(_CountStream):
     """Raw sums of the open batch only; noisy sums of the batches in every cell's window."""
 
     def __init__(self, privatizer: Shuffle, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        super().__init__(spec, num_episodes, noise, privatizer.honest)
+        super().__init__(spec, num_episodes, noise)
         self._law = privatizer.law(spec)
         self._restarts = privatizer.window == "restart"
         self._beta = privatizer.beta
@@ -207,39 +208,28 @@ class ShuffleStream(_CountStream):
 
     def encoder(self, users: int) -> BitEncoder:
         """What a deployment publishes for its next batch of exactly so many users."""
-        bits = self._law.bits(users)
-        return BitEncoder(CountBits(self._tables), users, bits.each, bits.flips)
+        return self._published(self._law, CountBits(self._tables), users)
+
+    def _own(self, encoder: BitEncoder) -> BitEncoder:
+        return self.encoder(encoder.users)
 
     def add(self, contribution: Episodes | Counts) -> None:
         """Users who have not been seen before, encoded as on their own devices."""
         self._take(contribution)
 
     def collect(self, encoder: BitEncoder, messages: Messages) -> None:
-        """A whole batch that real users sent through a real shuffler; a bad one is refused and leaves no trace."""
-        check_encoder(encoder, self.encoder(encoder.users))
+        """A whole batch that real users sent through a real shuffler; one that is refused spends its users."""
         self._collect(encoder, messages)
 
     def release(self) -> PrivateCounts:
         """Noisy sums of all batches; without new users, the last release again."""
         if self._users:
             encoder = self.encoder(self._users)
-            self._check_printed()
             sums = self._raw + encoder.noise_sums(self._users, self._noise)
             batch = Tally(sums, self._users)
             self._raw, self._users = np.zeros_like(self._raw), 0
             self._enter(encoder, batch)
         return self._last
-
-    def _check_printed(self) -> None:
-        """The stated ε of a printed calibration was found on some batch sizes; no other may do worse."""
-        if self._law.printed is None:
-            return
-        spent = honest_epsilon(self._law, self._users, self._honest)
-        if spent > self.guarantee.epsilon * (1.0 + 1e-3):
-            raise ValueError(
-                f"{self._users} users with the printed noise have epsilon = {spent:.6g}, more than the "
-                f"{self.guarantee.epsilon:.6g} stated; nothing is released"
-            )
 
     def _enter(self, encoder: BitEncoder, batch: Tally) -> None:
         newest = unbiased(encoder, batch)
@@ -327,7 +317,7 @@ class BatchStream(_CountStream):
     """Raw sums of the announced batch; its noisy sums leave when all its users have played."""
 
     def __init__(self, privatizer: ShuffleBatches, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        super().__init__(spec, num_episodes, noise, privatizer.honest)
+        super().__init__(spec, num_episodes, noise)
         if spec.pooled and spec.horizon > 1:
             raise ValueError("batches of one layer count per step; leave pooling out")
         private = privatizer.budget is not None
@@ -358,7 +348,7 @@ class BatchStream(_CountStream):
     def add(self, contribution: Episodes | Counts) -> None:
         if self._batch is None:
             raise ValueError("no batch has been announced; begin one before users play")
-        users = len(contribution) if isinstance(contribution, Episodes) else 0
+        users = len(contribution) if isinstance(contribution, Episodes) else contribution.num_episodes
         if self._users + users > self._batch.users:
             raise ValueError(
                 f"{users} more users would exceed the {self._batch.users} announced for this batch; nothing was added"
@@ -370,11 +360,14 @@ class BatchStream(_CountStream):
         if self._batch is None:
             raise ValueError("no batch has been announced; begin one before users play")
         law = self._fine if self._batch.layer is None else self._crude
-        bits = Bits(0, 0) if law is None else law.bits(self._batch.users)
-        return BitEncoder(CountBits(self._tables, self._batch.layer), self._batch.users, bits.each, bits.flips)
+        statistic, users = CountBits(self._tables, self._batch.layer), self._batch.users
+        return BitEncoder(statistic, users, 0, 0) if law is None else self._published(law, statistic, users)
+
+    def _own(self, encoder: BitEncoder) -> BitEncoder:
+        return self.encoder()
 
     def collect(self, messages: Messages) -> None:
-        """The shuffled messages of the whole announced batch; a bad batch is refused and leaves no trace."""
+        """The shuffled messages of the whole announced batch; one that is refused spends its users."""
         self._collect(self.encoder(), messages)
 
     def release(self) -> PrivateCounts:

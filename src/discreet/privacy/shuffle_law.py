@@ -7,16 +7,21 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.episodes import Episodes
+from discreet.kernels import rollout as kernel
 from discreet.privacy import binomial
-from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours
 from discreet.privacy.client import Tables
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.shuffler import HALF, BitEncoder, Messages, Tally, honest_users, tally
+from discreet.privacy.shuffler import HALF, BitEncoder, Messages, Statistic, Tally, honest_users, tally
 from discreet.privacy.streams import assumptions
-from discreet.statistics import CountSpec
+from discreet.statistics import Counts, CountSpec
 
 MECHANISM = "shuffled-bits"
-TRUSTED = "a shuffler permutes the single messages of every batch and reveals nothing else"
+TRUSTED = "a shuffler permutes the single messages of every complete batch and reveals nothing else"
 
 
 class Changes(NamedTuple):
@@ -59,19 +64,15 @@ class BitLaw:
     def bits(self, users: int) -> Bits:
         """n ≥ 2 users, of whom ⌊honest·n⌋ can be relied on: ⌈m₀/that⌉ bits each, with the least probability.
 
-        Printed: ⌈τ/n⌉ fair bits each for n ≤ τ, else one bit with p = τ/(2n).
+        Printed: ⌈τ/n⌉ fair bits each for n ≤ τ, else one bit with p = τ/(2n), whoever can be relied on.
         """
         if users < 2:
             raise ValueError(f"a batch of {users} cannot be shuffled; at least 2 users are needed")
         if not math.isfinite(self.epsilon):
             return Bits(0, 0)
-        if self.printed is not None:
-            if users <= self.printed:
-                return Bits(math.ceil(self.printed / users), HALF)
-            return Bits(1, math.ceil(self.printed / (2.0 * users) * 2.0**64))
         reliable = honest_users(users, self.honest)
-        fair = binomial.fewest_fair_bits(*self.changes, self.epsilon, self.delta)
         most = self.most_noise_bits
+        fair = self.printed or binomial.fewest_fair_bits(*self.changes, self.epsilon, self.delta)
         if reliable < 1 or (most is not None and reliable * most < fair):
             needed = math.ceil(math.ceil(fair / most) / self.honest) if most else math.ceil(1.0 / self.honest)
             allowed = "" if most is None else f" with at most {most} noise bit{'s' if most > 1 else ''} each"
@@ -79,9 +80,18 @@ class BitLaw:
                 f"{users} users{allowed} cannot hide one of them at epsilon = {self.epsilon:g}, delta = "
                 f"{self.delta:g}: a batch needs at least {needed} users"
             )
+        if self.printed is not None:
+            if users <= self.printed:
+                return Bits(math.ceil(self.printed / users), HALF)
+            return Bits(1, math.ceil(self.printed / (2.0 * users) * 2.0**64))
         each = math.ceil(fair / reliable)
         p = binomial.least_probability(each * reliable, *self.changes, self.epsilon, self.delta)
         return Bits(each, min(HALF, math.ceil(p * 2.0**64)))
+
+    def encoder(self, statistic: Statistic, users: int) -> BitEncoder:
+        """What so many users are sent."""
+        bits = self.bits(users)
+        return BitEncoder(statistic, users, bits.each, bits.flips, max(1, honest_users(users, self.honest)))
 
     def spent(self, users: int, honest: float | None = None) -> float:
         """δ at ε of a batch of so many users, when only a fraction of them can be relied on."""
@@ -108,16 +118,26 @@ def honest_epsilon(law: BitLaw, users: int, honest: float) -> float:
 
 
 def printed_guarantee(law: BitLaw, most_users: int) -> float:
-    """The true ε of a printed calibration at its δ: the largest over some batches of 2 to `most_users`.
+    """The true ε of a printed calibration at its δ: the largest over batches of 2 to `most_users`.
 
-    Up to τ users there are at least τ fair bits, and more are post-processing of fewer; above, sizes of a geometric
-    grid stand for all (each batch is checked again before it is released).
+    Up to τ users ⌈τ/n⌉·⌊honest·n⌋ fair bits can be relied on; more are post-processing of fewer: the fewest count.
+    Above τ, sizes of a geometric grid stand for all (every batch is checked before it is announced).
     """
     assert law.printed is not None
-    most = max(2, most_users)
-    sizes = {size for size in (2, min(most, law.printed), most) if size >= 2}
-    sizes |= {min(most, law.printed * 2**i) for i in range(1, 40)}
-    return max(honest_epsilon(law, users, law.honest) for users in sorted(sizes))
+    tau = law.printed
+    fewest = max(2, math.floor(1.0 / law.honest))
+    while honest_users(fewest, law.honest) < 1:
+        fewest += 1
+    most = max(fewest, most_users)
+    sizes = {most, *(tau * 2**i for i in range(1, 40)), tau + 1}
+    users = fewest
+    weakest: tuple[float, int] = math.inf, fewest
+    while users <= min(most, tau):
+        each = -(-tau // users)
+        weakest = min(weakest, (each * honest_users(users, law.honest), users))
+        users = -(-tau // (each - 1)) if each > 1 else tau + 1  # the next size at which each sends one bit less
+    sizes.add(weakest[1])
+    return max(honest_epsilon(law, size, law.honest) for size in sorted(sizes) if fewest <= size <= most)
 
 
 def check_shuffle(budget: Budget, honest: float, most_noise_bits: int | None) -> None:
@@ -162,33 +182,86 @@ def tables_of(spec: CountSpec) -> Tables:
     return Tables(spec.num_states, spec.num_actions, spec.horizon, spec.stages, spec.grid, spec.reward_range)
 
 
+def readable(contribution: Episodes | Counts, spec: CountSpec) -> tuple[Episodes, NDArray[np.bool_]]:
+    """Which users have an episode of the declared problem, and all users with something harmless for the others.
+
+    Whoever has none counts as a user without any step. Sums are refused: a first visit cannot be read off them.
+    """
+    if not isinstance(contribution, Episodes):
+        raise TypeError("a first visit cannot be read off sums, so this stream takes Episodes and cannot take Counts")
+    states, actions, rewards = contribution.states, contribution.actions, contribution.rewards
+    S, A, n = spec.num_states, spec.num_actions, len(contribution)
+    if contribution.horizon > spec.horizon:
+        nothing = np.zeros((n, 1), dtype=np.int64)
+        return Episodes(nothing, nothing[:, 1:], np.zeros((n, 0))), np.zeros(n, dtype=np.bool_)
+    if not kernel.outside(states, actions, S, A) and not np.isnan(rewards).any():
+        return contribution, np.ones(n, dtype=np.bool_)
+    inside = np.hstack([(states >= 0) & (states < S), (actions >= 0) & (actions < A), ~np.isnan(rewards)])
+    sound: NDArray[np.bool_] = np.logical_and.reduce(inside, axis=1)
+    kept = sound[:, None]
+    return Episodes(np.where(kept, states, 0), np.where(kept, actions, 0), np.where(kept, rewards, 0.0)), sound
+
+
 class ShuffledStream(ABC):
     """The open batch: nobody is counted twice or for free, and nobody's bits are copied."""
 
-    def __init__(self, spec: CountSpec, num_episodes: int, noise: NoiseSource, honest: float) -> None:
+    guarantee: Guarantee
+
+    def __init__(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         if isinstance(num_episodes, bool) or int(num_episodes) != num_episodes or num_episodes < 1:
             raise ValueError(f"num_episodes is {num_episodes!r}; declare a whole number of at least 1")
-        self._spec, self._noise, self._limit, self._honest = spec, noise, int(num_episodes), honest
+        self._spec, self._noise, self._limit = spec, noise, int(num_episodes)
         self._tables = tables_of(spec)
         self._seen = self._users = 0
+        self._refused = 0  # users whose batch was seen and refused: they have reported, and nothing came of it
+
+    @abstractmethod
+    def _own(self, encoder: BitEncoder) -> BitEncoder:
+        """What this stream publishes for a batch of that size."""
 
     @abstractmethod
     def _enter(self, encoder: BitEncoder, batch: Tally) -> None:
         """Make a complete batch the newest release."""
 
+    def _published(self, law: BitLaw, statistic: Statistic, users: int) -> BitEncoder:
+        """The encoder of a batch, refused unless its own (ε, δ) is no more than what the stream has stated.
+
+        Every release goes through here before anybody is asked to report.
+        """
+        encoder, stated = law.encoder(statistic, users), self.guarantee
+        if math.isfinite(law.epsilon) and encoder.delta(stated.epsilon, stated.neighbours) > law.delta:
+            raise ValueError(
+                f"{users} users have epsilon = {encoder.epsilon(law.delta, stated.neighbours):.6g}, more than the "
+                f"{stated.epsilon:.6g} stated; nothing is released"
+            )
+        return encoder
+
     def _admit(self, users: int) -> None:
-        if self._seen + users > self._limit:
+        if self._seen + self._refused + users > self._limit:
+            refused = f", {self._refused} refused" if self._refused else ""
             raise ValueError(
                 f"{users} more episodes would exceed the {self._limit} declared when the stream was opened "
-                f"({self._seen} seen); nothing was added"
+                f"({self._seen} seen{refused}); nothing was added"
             )
 
     def _collect(self, encoder: BitEncoder, messages: Messages) -> None:
-        """A whole batch that real users sent through a real shuffler; a bad one is refused and leaves no trace."""
+        """A whole batch that real users sent through a real shuffler.
+
+        It has been seen, so its users are spent whatever follows: a batch that is refused is not asked for again.
+        """
+        spent = max(0, min(encoder.users, self._limit - self._seen - self._refused))
+        self._refused += spent
         if self._users:
             raise ValueError("users of an open batch are waiting; they cannot be mixed with a shuffled batch")
-        self._admit(encoder.users)
-        batch = tally(encoder, messages, self._honest)
+        if spent < encoder.users:
+            raise ValueError(
+                f"a batch of {encoder.users} would exceed the {self._limit} users declared when the stream was "
+                "opened; nothing was added, and nobody else can report"
+            )
+        if encoder != self._own(encoder):
+            raise ValueError("the batch was encoded with other public numbers than this stream's; nothing was added")
+        batch = tally(encoder, messages)
+        self._refused -= spent
         self._seen += batch.users
         self._enter(encoder, batch)
 
@@ -196,9 +269,4 @@ class ShuffledStream(ABC):
         raise TypeError("a stream holds raw sums and cannot be pickled or copied")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._seen} of {self._limit} episodes)"
-
-
-def check_encoder(encoder: BitEncoder, own: BitEncoder) -> None:
-    if encoder != own:
-        raise ValueError("the batch was encoded with other public numbers than this stream's; nothing was added")
+        return f"{type(self).__name__}({self._seen + self._refused} of {self._limit} episodes)"

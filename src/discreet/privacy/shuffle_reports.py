@@ -15,14 +15,14 @@ from discreet.planning import Plan
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.reports import alphabet_of, checked_episodes, checked_targets, encoded
+from discreet.privacy.reports import alphabet_of, checked_targets, encoded
 from discreet.privacy.shuffle_law import (
     BitLaw,
     Changes,
     ShuffledStream,
-    check_encoder,
     check_shuffle,
     entry_of,
+    readable,
     shared_assumptions,
 )
 from discreet.privacy.shuffler import BitEncoder, FirstVisitBits, Messages, Tally, honest_users, unbiased
@@ -91,7 +91,7 @@ class ShuffleReportStream(ShuffledStream):
     """Raw reports of the open epoch only; they leave as one noisy histogram."""
 
     def __init__(self, privatizer: ShuffleReports, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        super().__init__(spec, num_episodes, noise, privatizer.honest)
+        super().__init__(spec, num_episodes, noise)
         self._bits = privatizer.law()
         self._law = ShuffleNoise(self._bits)
         structure = privatizer.structure
@@ -129,22 +129,24 @@ class ShuffleReportStream(ShuffledStream):
         """What exactly so many users of the open epoch are sent."""
         items = np.flatnonzero(self.alphabet.admitted & self._announced().cells[:, None])
         statistic = FirstVisitBits(self._tables, tuple(items.tolist()), self.alphabet.has_start, self._spec.pooled)
-        bits = self._bits.bits(users)
-        return BitEncoder(statistic, users, bits.each, bits.flips)
+        return self._published(self._bits, statistic, users)
+
+    def _own(self, encoder: BitEncoder) -> BitEncoder:
+        return self.encoder(encoder.users)
 
     def add(self, contribution: Episodes | Counts) -> None:
-        """Users who have not been seen before."""
-        episodes = checked_episodes(contribution, self._spec)
+        """Users who have not been seen before; whoever has no episode of the problem reports nothing."""
+        episodes, sound = readable(contribution, self._spec)
         targets = self._announced()
         self._admit(len(episodes))
         items = encoded(episodes, self._spec, self.alphabet, targets, 1, self._noise)
+        items[~sound] = -1
         kernel.tally(items, self._place, self.alphabet.admitted, 2 * self._spec.num_states, self._histogram)
         self._seen += len(episodes)
         self._users += len(episodes)
 
     def collect(self, encoder: BitEncoder, messages: Messages) -> None:
-        """The shuffled messages of the whole epoch; a bad batch is refused and leaves no trace."""
-        check_encoder(encoder, self.encoder(encoder.users))
+        """The shuffled messages of the whole epoch; a batch that is refused spends its users."""
         self._collect(encoder, messages)
 
     def release(self) -> PrivateReports:
