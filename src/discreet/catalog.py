@@ -152,7 +152,9 @@ _ELIMINATION = frozenset({"confidence_scale", "mode", "known_successors"})
 _LOSSES = frozenset({"confidence_scale", "mode", "adversary"})
 
 
-def settled(entry: Algorithm, option: str, mode: str | None, model: str | None) -> tuple[str | bool | None, str] | None:
+def settled(
+    entry: Algorithm, option: str, mode: str | None, model: str | None
+) -> tuple[str | bool | None, str] | None:
     """The one value that an option can have in this form of a learner, and why; None where there is a choice.
 
     A value of None says that the option has no meaning there.
@@ -175,6 +177,13 @@ def settled(entry: Algorithm, option: str, mode: str | None, model: str | None) 
     if mode == "paper" and option == "schedule" and (entry.private or entry.heavy):
         return "every", f"in paper mode {name} plans after every episode"
     return None
+
+
+def settings_of(entry: Algorithm) -> frozenset[str]:
+    """Everything that can be said about a run of a learner beside its name."""
+    budget = {"epsilon", "delta", "model", "neighbours"} if entry.private else set()
+    law = {"reward_law", "alpha", "df", "tail_index"} if entry.runner == "online" else set()
+    return entry.options | budget | law | {"env", "states", "horizon", "instance", "episodes"}
 
 
 def dashed(option: str) -> str:
@@ -551,9 +560,7 @@ _ALGORITHMS += (
         "[BZZDTCC24], without privacy",
         options=_LOSSES | {"estimator"},
     ),
-    _adversarial(
-        "uob-reps", "entropy mirror descent, bandit losses", "[JJLSY20]", options=_LOSSES | {"estimator"}
-    ),
+    _adversarial("uob-reps", "entropy mirror descent, bandit losses", "[JJLSY20]", options=_LOSSES | {"estimator"}),
     _adversarial(
         "follow-the-leader",
         "best policy for the losses so far; a baseline",

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from discreet import catalog
 from discreet.agents.heavy_tails import Moments
-from discreet.bonuses import Kind
 from discreet.envs import registry
-from discreet.envs.adversaries import ADVERSARIES
 from discreet.envs.rewards import RewardLaw
 from discreet.episodes import Episodes, MDPSimulator, Simulator
 from discreet.loops import Clock, compilable, play, play_compiled
@@ -128,8 +126,8 @@ class Experiment:
             raise ValueError(f"epsilon is {epsilon:g}; it must be positive")
         if epsilon > LARGEST_EPSILON:
             raise ValueError(
-                f"epsilon is {epsilon:g}, and above {LARGEST_EPSILON:g} nothing worth the name is promised; give less, "
-                f"or {without}"
+                f"epsilon is {epsilon:g}, and above {LARGEST_EPSILON:g} nothing worth the name is promised; "
+                f"give less, or {without}"
             )
         if not 0 <= self.delta < 1:
             raise ValueError(f"delta is {self.delta:g}; it must be at least 0 and below 1")
@@ -140,14 +138,14 @@ class Experiment:
             if option.choices and (value := getattr(self, name)) is not None and value not in option.choices:
                 choices = ", ".join(option.choices)
                 raise ValueError(f"unknown {catalog.dashed(name)} {value!r}; choose one of {choices}")
-        mode = (self.mode or catalog.OPTIONS["mode"].default) if "mode" in entry.options else None
+        mode = (self.mode or "practical") if "mode" in entry.options else None
         model = (self.model or entry.models[0]) if entry.private else None
         found: dict[str, Any] = {}
         for name, option in catalog.OPTIONS.items():
             given = getattr(self, name)
             if given is False and option.default is False:  # a flag that was not raised
                 given = None
-            only = catalog.settled(entry, name, mode if name != "mode" else None, model)
+            only = catalog.settled(entry, name, mode, model)
             if only is None:
                 found[name] = option.default if given is None else given
             elif given is None or given == only[0]:
@@ -180,7 +178,7 @@ class Experiment:
         entry = catalog.algorithm(self.algorithm)
         chosen = registry.spec(self.env)
         S, H = registry.sizes(chosen, self.states, self.horizon)
-        budget = {"model": None, "neighbours": None}
+        budget: dict[str, str | None] = {"model": None, "neighbours": None}
         if entry.private:
             budget = {"model": self.model or entry.models[0], "neighbours": self.neighbours or "replace"}
         law, tails = self._law(), dict.fromkeys(_TAILS)
