@@ -22,6 +22,7 @@ from discreet.loops import Clock, compilable, play, play_compiled
 from discreet.mdp import FiniteMDP, Floats, Ints
 from discreet.planning import Agent, Plan
 from discreet.privacy.accounting import Guarantee, Neighbours
+from discreet.privacy.calibration import LARGEST_EPSILON
 from discreet.privacy.noise import NoiseSource
 from discreet.regret import RegretCurve
 from discreet.statistics import CountSpec
@@ -29,9 +30,6 @@ from discreet.structure import PublicStructure
 
 Progress = Callable[[int], None]
 
-
-#: More than this promises nothing that anybody could notice, and the noise it asks for is finer than can be drawn.
-LARGEST_EPSILON = 20.0
 
 _WHOLE = ("states", "horizon", "instance", "episodes")
 _REAL = (
