@@ -168,6 +168,8 @@ def settled(
         return False, f"{name} makes no use of where episodes start"
     if option == "pooled" and option not in entry.options:
         return False, f"{name} learns every step by itself, so its counts cannot be pooled"
+    if option == "mode" and option not in entry.options:
+        return "practical", f"{name} has one form only"
     if option not in entry.options:
         return (False if OPTIONS[option].default is False else None), f"{name} has no use for {dashed(option)}"
     if option == "local_reports" and model != "local":

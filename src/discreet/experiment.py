@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from discreet import catalog
+from discreet import catalog, memory
 from discreet.agents.heavy_tails import Moments
 from discreet.envs import registry
 from discreet.envs.rewards import RewardLaw
@@ -136,7 +137,7 @@ class Experiment:
             if option.choices and (value := getattr(self, name)) is not None and value not in option.choices:
                 choices = ", ".join(option.choices)
                 raise ValueError(f"unknown {catalog.dashed(name)} {value!r}; choose one of {choices}")
-        mode = (self.mode or "practical") if "mode" in entry.options else None
+        mode = self.mode or "practical"
         model = (self.model or entry.models[0]) if entry.private else None
         found: dict[str, Any] = {}
         for name, option in catalog.OPTIONS.items():
@@ -261,6 +262,7 @@ class Setting:
     @classmethod
     def of(cls, experiment: Experiment) -> Setting:
         experiment = experiment.resolved
+        check_memory(experiment)
         mdp = registry.make(experiment.env, experiment.states, experiment.horizon, experiment.instance)
         if experiment.pooled and not mdp.stationary:
             raise ValueError(f"{experiment.env} changes with the step, so its counts cannot be pooled over steps")
@@ -313,6 +315,31 @@ class Setting:
             **{name: value for name in _TOLD if (value := getattr(said, name)) is not None},
         )
         return catalog.algorithm(said.algorithm).build(problem)
+
+
+#: Tables (stages, S, A, S) of 8 bytes that a run holds at once, as measured: with noise, and without.
+NOISY_TABLES, EXACT_TABLES = 14, 4
+
+
+def check_memory(experiment: Experiment, runs: int = 1) -> None:
+    """Refuse a run that cannot fit, before anything is allocated."""
+    said = experiment.resolved
+    env, entry = registry.spec(said.env), catalog.algorithm(said.algorithm)
+    assert said.states is not None
+    assert said.horizon is not None
+    S, A, H = said.states, env.actions, said.horizon
+    tables = NOISY_TABLES if entry.private else EXACT_TABLES
+    if entry.private and said.schedule == "every":
+        tables += said.episodes.bit_length()  # the levels of a tree
+    stages = tables * (1 if said.pooled else H) + 2 * (H if env.staged else 1)  # and the model's own tables
+    memory.require(
+        8.0 * runs * stages * S * A * S,
+        f"{S:,} states, {A} actions and {'pooled' if said.pooled else H} steps{f' in {runs} runs' if runs > 1 else ''}",
+        "take fewer states"
+        + ("" if said.pooled else " or steps")
+        + (", or pool the steps" if "pooled" in entry.options and not said.pooled and not env.staged else "")
+        + (", or fewer jobs" if runs > 1 else ""),
+    )
 
 
 #: Settings that reach a learner as they are.
@@ -483,6 +510,8 @@ def run_seeds(
 
     `finished` gets every result as soon as it is there, so that a killed run keeps what it has done.
     """
+    together = min(len(seeds), jobs if jobs > 0 else os.cpu_count() or 1)
+    check_memory(experiment, together)
     warm_up(experiment)
     results: list[RunResult] = []
     for result in _results(experiment, seeds, jobs, progress):

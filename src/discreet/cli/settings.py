@@ -22,7 +22,9 @@ class Setting(NamedTuple):
         flags = ["--" + name.replace("_", "-")] if self.default is False else []
         shown = self.shown if self.default is None else True
         annotation: Any = Annotated[self.kind, typer.Option(*flags, help=self.help, show_default=shown)]
-        return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=self.default, annotation=annotation)
+        return inspect.Parameter(
+            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=self.default, annotation=annotation
+        )
 
 
 #: All settings but the learner's name, as `discreet run` takes them.
