@@ -8,7 +8,7 @@ TABLES := 'icu-sepsis>=2,<3'
 .PHONY: help install demo test lint bench results-spotlight docs clean results-online results-adversarial results-shuffle results-offline results-icu test-spark
 
 help:
-	@echo "make demo     install, compare the learners on RiverSwim, write demo/regret.png"
+	@echo "make demo     install, compare the learners on RiverSwim, write demo-regret.png"
 	@echo "make test     install, check style and types, run all tests"
 	@echo "make install  only create .venv, with everything the other targets need"
 	@echo "make bench    measure speed against plain baselines, write benchmarks/results.json"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import statistics
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 
-from discreet import results
+from discreet import provenance, results
 from discreet.experiment import Experiment, RunResult, run_seeds
 
 SEEDS = range(10)
@@ -90,7 +89,7 @@ LINES = (
 def ratios(experiment: Experiment, seeds: range, folder: Path, jobs: int) -> list[float]:
     """Regret over that of the random policy, one number per seed; what is missing is run and stored."""
     results.prepare(folder)
-    stored = results.stored_seeds(folder, experiment.id, version("discreet"))
+    stored = results.stored_seeds(folder, experiment.id, provenance.source_digest())
     found = {seed: row.regret_ratio for seed, row in stored.items()}
 
     def finished(result: RunResult) -> None:

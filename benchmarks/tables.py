@@ -6,12 +6,11 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
-from discreet import results
+from discreet import provenance, results
 from discreet.experiment import Experiment, run_seeds
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -31,7 +30,7 @@ def ratios(one: Line, folder: Path, jobs: int) -> list[float]:
     """Regret ratios of a line, from disk where they are."""
 
     def stored() -> dict[int, results.Row]:
-        return results.stored_seeds(folder, one.experiment.id, version("discreet"))
+        return results.stored_seeds(folder, one.experiment.id, provenance.source_digest())
 
     missing = [seed for seed in one.seeds if seed not in stored()]
     if missing:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -391,6 +391,8 @@ def warning(learner: Learner, layers: Layers, num_episodes: int) -> str | None:
 
 def checked(experiment: Experiment, mdp: FiniteMDP) -> str | None:
     """Build everything but the run, so that whatever is wrong is said first; returns a warning, if there is one."""
+    experiment = experiment.resolved
+    assert experiment.adversary is not None
     problem = problem_of(experiment, mdp)
     learner = LEARNERS[experiment.algorithm](problem)
     spec = LossSpec.for_episodes(problem.layers, learner.feedback, experiment.episodes)
@@ -401,8 +403,10 @@ def checked(experiment: Experiment, mdp: FiniteMDP) -> str | None:
 
 def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None = None) -> RunResult:
     """The adversarial form of `experiment.run`: the same result, with regret in hindsight and losses for values."""
-    from discreet.experiment import RunResult, Setting
+    from discreet.experiment import RunResult, Setting, also_assuming
 
+    experiment = experiment.resolved
+    assert experiment.adversary is not None
     mdp = Setting.of(experiment).mdp
     sequence = adversary(experiment.adversary, mdp, experiment.episodes, experiment.instance)
     problem = problem_of(experiment, mdp)
@@ -432,23 +436,26 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
         float(played.uniform[-1]) / K,
         played.final_loss,
         played.policies - 1,
-        played.guarantee,
+        also_assuming(played.guarantee, ASSUMPTIONS if experiment.epsilon is not None else ()),
         played.seconds,
         diagnostics,
     )
 
 
+#: What every learner of this module is told, and its user therefore declares to be public.
+ASSUMPTIONS = (
+    "the initial distribution is public",
+    "the states that can occur at each step are public",
+)
+
+
 def problem_of(experiment: Experiment, mdp: FiniteMDP) -> Problem:
     """The public facts of an experiment."""
+    said = experiment.resolved
+    told = ("epsilon", "delta", "model", "neighbours", "mode", "estimator", "confidence_scale")
     return Problem(
         public_layers(mdp),
-        experiment.episodes,
-        experiment.epsilon,
-        experiment.delta,
-        experiment.model,
-        cast(Neighbours, experiment.neighbours),
-        experiment.mode,
-        experiment.losses == "public",
-        cast(Estimator, experiment.estimator),
-        experiment.confidence_scale,
+        said.episodes,
+        public_losses=said.losses == "public",
+        **{name: value for name in told if (value := getattr(said, name)) is not None},
     )

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from discreet.agents.heavy_tails import (
     HeavyEstimate,
@@ -25,6 +25,7 @@ from discreet.agents.policy_optimization import PolicyOptimization
 from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar, ChowdhuryZhou, Kind, Practical, QiaoWang, ShaniEfroni, Vietri
+from discreet.envs.adversaries import ADVERSARIES
 from discreet.log_learners import Outcome, Task, apvi, one_hot, pevi, vapvi
 from discreet.planning import Agent, Estimate
 from discreet.privacy.accounting import Budget, Neighbours
@@ -98,6 +99,7 @@ class Algorithm:
     twin: str | None = None  # the learner without privacy that it is compared with
     runner: str = "online"  # "adversarial": losses chosen by an adversary; "offline": from a log, by `discreet fit`
     staged: bool = False  # learns in stages of a fixed least size
+    options: frozenset[str] = frozenset()  # names of `OPTIONS` that change what it does; all others are refused
     learn: Callable[[Task], Outcome] | None = None  # offline only
     features: bool = False  # offline: learns from features of states and actions
 
@@ -105,6 +107,90 @@ class Algorithm:
 MODES = ("practical", "paper")
 SCHEDULES = ("every", "epochs")
 LOCAL_REPORTS = ("sampled", "laplace")
+
+
+# What a learner can be told -----------------------------------------------------------------------------------------
+
+
+class Option(NamedTuple):
+    """A setting that some learners have: what it is when nothing is said, and its choices where they are few."""
+
+    default: str | float | bool | None = None  # None: the learner's or the law's own
+    choices: tuple[str, ...] = ()
+
+
+#: Every learner's budget, environment and number of users apart, this is all there is to say.
+OPTIONS: Mapping[str, Option] = MappingProxyType(
+    {
+        "pooled": Option(False),
+        "schedule": Option("epochs", SCHEDULES),
+        "confidence_scale": Option(),
+        "bonus": Option("bernstein", get_args(Kind)),
+        "mode": Option("practical", MODES),
+        "local_reports": Option("sampled", LOCAL_REPORTS),
+        "honest": Option(1.0),
+        "public_initial": Option(True),
+        "known_successors": Option(False),
+        "known_zero_rewards": Option(False),
+        "moment_order": Option(1.0),
+        "moment_bound": Option(),
+        "mean_bound": Option(),
+        "adversary": Option("iid", ADVERSARIES),
+        "losses": Option("private", ("private", "public")),
+        "estimator": Option("corrected", ("corrected", "paper")),
+    }
+)
+
+_DECLARED = frozenset({"known_successors", "known_zero_rewards"})
+_MOMENTS = frozenset({"moment_order", "moment_bound", "mean_bound"})
+_PLAIN = frozenset({"pooled", "schedule", "confidence_scale", "mode"})
+_COUNTS = _PLAIN | _DECLARED | {"local_reports"}
+_HEAVY = _PLAIN | _DECLARED | _MOMENTS
+_REPORTS = _DECLARED | {"pooled", "confidence_scale", "honest", "public_initial"}
+_BITS = _DECLARED | {"pooled", "confidence_scale", "mode", "bonus", "honest"}
+_ELIMINATION = frozenset({"confidence_scale", "mode", "known_successors"})
+_LOSSES = frozenset({"confidence_scale", "mode", "adversary"})
+
+
+def settled(
+    entry: Algorithm, option: str, mode: str | None, model: str | None
+) -> tuple[str | bool | None, str] | None:
+    """The one value that an option can have in this form of a learner, and why; None where there is a choice.
+
+    A value of None says that the option has no meaning there.
+    """
+    name = entry.name
+    if option == "honest" and model != "shuffle":
+        return None, "honest is the fraction of users who add their noise, in the shuffle model only"
+    if option == "public_initial" and option not in entry.options:
+        if entry.runner == "adversarial" or entry.staged:
+            return True, f"{name} cannot do without a public start"
+        return False, f"{name} makes no use of where episodes start"
+    if option == "pooled" and option not in entry.options:
+        return False, f"{name} learns every step by itself, so its counts cannot be pooled"
+    if option == "mode" and option not in entry.options:
+        return "practical", f"{name} has one form only"
+    if option not in entry.options:
+        return (False if OPTIONS[option].default is False else None), f"{name} has no use for {dashed(option)}"
+    if option == "local_reports" and model != "local":
+        return None, "local-reports is for the local model only"
+    if mode == "paper" and option == "local_reports":
+        return "laplace", f"in paper mode {name} adds noise to every counter"
+    if mode == "paper" and option == "schedule" and (entry.private or entry.heavy):
+        return "every", f"in paper mode {name} plans after every episode"
+    return None
+
+
+def settings_of(entry: Algorithm) -> frozenset[str]:
+    """Everything that can be said about a run of a learner beside its name."""
+    budget = {"epsilon", "delta", "model", "neighbours"} if entry.private else set()
+    law = {"reward_law", "alpha", "df", "tail_index"} if entry.runner == "online" else set()
+    return entry.options | budget | law | {"env", "states", "horizon", "instance", "episodes"}
+
+
+def dashed(option: str) -> str:
+    """The name of an option as it is written on the command line."""
+    return option.replace("_", "-")
 
 
 # Without privacy ----------------------------------------------------------------------------------------------------
@@ -115,7 +201,7 @@ def _schedule(problem: Problem) -> Schedule:
 
 
 def _azar(problem: Problem, kind: Kind, default: float) -> Triple:
-    scale = 1.0 if problem.paper else problem.scale(default)
+    scale = problem.scale(1.0 if problem.paper else default)
     agent = UCBVI(Azar(problem.num_episodes, kind, scale), monotone=scale >= 1.0, tie_seed=problem.tie_seed)
     return Triple(agent, Exact(), _schedule(problem))
 
@@ -129,7 +215,7 @@ def _ucbvi_bernstein(problem: Problem) -> Triple:
 
 
 def _oppo(problem: Problem) -> Triple:
-    scale, rate = (1.0, 1.0) if problem.paper else (problem.scale(0.003), 10.0)
+    scale, rate = (problem.scale(1.0), 1.0) if problem.paper else (problem.scale(0.003), 10.0)
     agent = PolicyOptimization(ShaniEfroni(problem.num_episodes, scale), problem.num_episodes, rate)
     return Triple(agent, Exact(), _schedule(problem))
 
@@ -252,10 +338,14 @@ def _no_triple(problem: Problem) -> Triple:
     raise ValueError("this learner is no triple; it is run by discreet.adversarial or discreet.offline")
 
 
-def _adversarial(name: str, summary: str, source: str, twin: str | None = None) -> Algorithm:
+def _adversarial(
+    name: str, summary: str, source: str, twin: str | None = None, options: frozenset[str] = _LOSSES
+) -> Algorithm:
     private = twin is not None
     models = ONLINE if private else ("joint",)
-    return Algorithm(name, summary, source, _no_triple, private, models, twin=twin, runner="adversarial")
+    return Algorithm(
+        name, summary, source, _no_triple, private, models, twin=twin, runner="adversarial", options=options
+    )
 
 
 def _from_logs(
@@ -322,9 +412,15 @@ def _elimination(problem: Problem, private: bool) -> Triple:
 
 ONLINE = ("joint", "local")
 _ALGORITHMS: tuple[Algorithm, ...] = (
-    Algorithm("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _ucbvi),
-    Algorithm("ucbvi-bernstein", "optimistic value iteration, Bernstein bonus", "[AOM17] bonus 2", _ucbvi_bernstein),
-    Algorithm("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _oppo),
+    Algorithm("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _ucbvi, options=_PLAIN),
+    Algorithm(
+        "ucbvi-bernstein",
+        "optimistic value iteration, Bernstein bonus",
+        "[AOM17] bonus 2",
+        _ucbvi_bernstein,
+        options=_PLAIN,
+    ),
+    Algorithm("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _oppo, options=_PLAIN),
     Algorithm(
         "spotlight",
         "one targeted report per user (ours)",
@@ -333,6 +429,7 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
         True,
         (*ONLINE, "shuffle"),
         twin="ucbvi-bernstein",
+        options=_REPORTS,
     ),
     Algorithm(
         "dp-ucbvi",
@@ -342,6 +439,7 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
         True,
         ONLINE,
         twin="ucbvi-bernstein",
+        options=_COUNTS | {"bonus"},
     ),
     Algorithm(
         "private-ucb-vi",
@@ -351,8 +449,18 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
         True,
         ONLINE,
         twin="ucbvi",
+        options=_COUNTS,
     ),
-    Algorithm("private-ucb-po", "private policy optimisation", "[CZ22]", _private_ucb_po, True, ONLINE, twin="oppo"),
+    Algorithm(
+        "private-ucb-po",
+        "private policy optimisation",
+        "[CZ22]",
+        _private_ucb_po,
+        True,
+        ONLINE,
+        twin="oppo",
+        options=_COUNTS,
+    ),
     Algorithm(
         "private-heavy-ucbvi",
         "private value iteration, heavy-tailed rewards",
@@ -362,6 +470,7 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
         ONLINE,
         heavy=True,
         twin="heavy-ucbvi",
+        options=_HEAVY,
     ),
     Algorithm(
         "private-heavy-ucbpo",
@@ -372,6 +481,7 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
         ONLINE,
         heavy=True,
         twin="heavy-ucbpo",
+        options=_HEAVY,
     ),
     Algorithm(
         "heavy-ucbvi",
@@ -379,6 +489,7 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
         "[WZCW23], without privacy",
         lambda problem: _heavy(problem, False, False),
         heavy=True,
+        options=_HEAVY,
     ),
     Algorithm(
         "heavy-ucbpo",
@@ -386,9 +497,17 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
         "[WZCW23], without privacy",
         lambda problem: _heavy(problem, True, False),
         heavy=True,
+        options=_HEAVY,
     ),
     Algorithm(
-        "pucb", "the first private learner, Hoeffding bonus", "[VBKW20]", _pucb, True, ("joint",), twin="ucbvi"
+        "pucb",
+        "the first private learner, Hoeffding bonus",
+        "[VBKW20]",
+        _pucb,
+        True,
+        ("joint",),
+        twin="ucbvi",
+        options=_PLAIN | _DECLARED,
     ),
     Algorithm(
         "shuffle-ucbvi",
@@ -398,6 +517,7 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
         True,
         ("shuffle",),
         twin="ucbvi-bernstein",
+        options=_BITS,
     ),
     Algorithm(
         "sdp-pe",
@@ -408,24 +528,47 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
         ("shuffle",),
         twin="apeve",
         staged=True,
+        options=_ELIMINATION | {"honest"},
     ),
     Algorithm(
         "apeve",
         "policy elimination, tiny problems",
         "[QYMW22]",
         lambda problem: _elimination(problem, False),
-        models=("shuffle", "joint"),
         staged=True,
+        options=_ELIMINATION,
     ),
 )
 
 _ALGORITHMS += (
-    _adversarial("private-uc-o-reps", "adversarial losses, all of them seen", "[BZZDTCC24] Alg. 1", "uc-o-reps"),
-    _adversarial("private-uob-lbps", "adversarial losses, seen along the way", "[BZZDTCC24] Alg. 3", "uob-lbps"),
+    _adversarial(
+        "private-uc-o-reps",
+        "adversarial losses, all of them seen",
+        "[BZZDTCC24] Alg. 1",
+        "uc-o-reps",
+        _LOSSES | {"losses"},
+    ),
+    _adversarial(
+        "private-uob-lbps",
+        "adversarial losses, seen along the way",
+        "[BZZDTCC24] Alg. 3",
+        "uob-lbps",
+        _LOSSES | {"losses", "estimator"},
+    ),
     _adversarial("uc-o-reps", "regularised leader over occupancy measures", "[RM19]"),
-    _adversarial("uob-lbps", "log-barrier mirror descent, bandit losses", "[BZZDTCC24], without privacy"),
-    _adversarial("uob-reps", "entropy mirror descent, bandit losses", "[JJLSY20]"),
-    _adversarial("follow-the-leader", "best policy for the losses so far; a baseline", "folklore"),
+    _adversarial(
+        "uob-lbps",
+        "log-barrier mirror descent, bandit losses",
+        "[BZZDTCC24], without privacy",
+        options=_LOSSES | {"estimator"},
+    ),
+    _adversarial("uob-reps", "entropy mirror descent, bandit losses", "[JJLSY20]", options=_LOSSES | {"estimator"}),
+    _adversarial(
+        "follow-the-leader",
+        "best policy for the losses so far; a baseline",
+        "folklore",
+        options=frozenset({"adversary"}),
+    ),
 )
 
 _ALGORITHMS += (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +18,7 @@ from discreet.kernels import loop as kernel
 from discreet.mdp import Floats, Ints
 from discreet.planning import Plan, tie_order
 from discreet.privacy.exact import Exact
-from discreet.privacy.noise import NoiseSource
-from discreet.privacy.protocol import Announced
+from discreet.privacy.protocol import Announced, Stream
 from discreet.schedules import EveryEpisode
 from discreet.statistics import Counts, CountSpec
 
@@ -50,21 +50,16 @@ class Clock:
 
 
 def play(
-    triple: Triple,
-    simulator: Simulator,
-    spec: CountSpec,
-    num_episodes: int,
-    noise: NoiseSource,
-    clock: Clock,
+    triple: Triple, stream: Stream[Any], simulator: Simulator, num_episodes: int, clock: Clock
 ) -> Iterator[Played]:
-    """Release, plan, let users play, add: the one loop of every learner.
+    """Release, plan, let users play, add: the one loop of every learner. The stream is one that the triple's
+    privatizer has opened; its guarantee is that of the run.
 
     Policies are handed over in batches, outside the clock (reading it is slow on some systems).
     """
-    agent, privatizer, schedule = triple
+    agent, _, schedule = triple
     done, played = 0, list[Played]()
     plan: Plan | None = None
-    stream = privatizer.open(spec, num_episodes, noise)
     announced = isinstance(stream, Announced)
     while done < num_episodes:
         with clock:

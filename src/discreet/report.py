@@ -43,6 +43,7 @@ class Summary:
     label: str
     rows: tuple[Row, ...]
     ratio: Spread | None  # None where the random policy is optimal
+    gap: Spread | None  # of the last policy, as `Row.final_gap`
     regret: Spread
     episodes_per_second: float | None
 
@@ -78,11 +79,13 @@ def summaries(rows: Iterable[Row]) -> list[Summary]:
 
 def _summary(label: str, rows: tuple[Row, ...]) -> Summary:
     ratios = [ratio for row in rows if (ratio := row.regret_ratio) is not None]
+    gaps = [gap for row in rows if (gap := row.final_gap) is not None]
     rates = [row.settings["episodes"] / row.seconds for row in rows if row.seconds > 0]
     return Summary(
         label,
         rows,
         Spread.of(ratios) if ratios else None,
+        Spread.of(gaps) if gaps else None,
         Spread.of([float(row.regret[-1]) for row in rows]),
         statistics.median(rates) if rates else None,
     )

@@ -7,18 +7,21 @@ import os
 import secrets
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from discreet import provenance
 from discreet.mdp import Floats, Ints, frozen
 from discreet.privacy.accounting import Guarantee
 
 #: Marks a Parquet file as ours and names its layout; files without it are somebody else's.
 MARK = b"discreet"
 LAYOUT = b"1"
+#: Where a file keeps `provenance.facts`.
+FACTS = b"provenance"
 
 
 class FinishedRun(Protocol):
@@ -70,11 +73,19 @@ class Row:
     seconds: float
     diagnostics: Mapping[str, Any]
     version: str
+    facts: Mapping[str, str] = field(default_factory=dict)  # see `provenance.facts`; older files have none
 
     @property
     def regret_ratio(self) -> float | None:
         """Regret over that of the uniform random policy; None where that policy is optimal."""
         return float(self.regret[-1]) / self.random_regret if self.random_regret > 0 else None
+
+    @property
+    def final_gap(self) -> float | None:
+        """(V* − V^last)/(V* − V^uniform) of the last policy; None where the uniform random policy is optimal."""
+        if self.random_regret <= 0:
+            return None
+        return (self.value_optimal - self.final_value) / (self.value_optimal - self.value_random)
 
     @property
     def simulation(self) -> bool:
@@ -96,7 +107,7 @@ _SCALARS = {
 
 def row_of(result: FinishedRun) -> Row:
     """A finished run as a row."""
-    settings = {field.name: getattr(result.experiment, field.name) for field in fields(result.experiment)}
+    settings = {each.name: getattr(result.experiment, each.name) for each in fields(result.experiment)}
     return Row(
         id=result.experiment.id,
         settings=settings,
@@ -104,6 +115,7 @@ def row_of(result: FinishedRun) -> Row:
         regret=frozen(result.regret),
         guarantee=result.guarantee.to_json(),
         diagnostics=dict(result.diagnostics),
+        facts=provenance.facts(),
         **{name: getattr(result, name) for name in _SCALARS},
     )
 
@@ -127,7 +139,7 @@ def write(result: FinishedRun, folder: str | Path) -> Path:
     """Store a run; the file appears under its name only when it is complete and on the disk."""
     path = prepare(folder)
     row = row_of(result)
-    types = {field.name: str(field.type).removesuffix(" | None") for field in fields(result.experiment)}
+    types = {each.name: str(each.type).removesuffix(" | None") for each in fields(result.experiment)}
     name = f"seed{row.seed}" if row.seed is not None else f"secure-{secrets.token_hex(6)}"
     target = path / f"{row.id}-{name}.parquet"
     part = path / f".{target.name}.{secrets.token_hex(4)}.part"
@@ -153,12 +165,11 @@ def read(folder: str | Path, pattern: str = "*.parquet") -> list[Row]:
     return sorted(rows, key=lambda row: (row.id, row.seed is None, row.seed or 0))
 
 
-def stored_seeds(folder: str | Path, experiment_id: str, version: str) -> dict[int, Row]:
-    """Seeds of this experiment that this version has already finished."""
+def stored_seeds(folder: str | Path, experiment_id: str, source: str | None = None) -> dict[int, Row]:
+    """Seeds of this experiment that this source (`provenance.source_digest`; None: any) has already finished."""
     rows = read(folder, f"{experiment_id}-seed*.parquet")
-    return {
-        row.seed: row for row in rows if row.id == experiment_id and row.version == version and row.seed is not None
-    }
+    wanted = (row for row in rows if source is None or row.facts.get("source") == source)
+    return {row.seed: row for row in wanted if row.id == experiment_id and row.seed is not None}
 
 
 def _write_parquet(row: Row, types: Mapping[str, str], file: Any) -> None:
@@ -178,7 +189,7 @@ def _write_parquet(row: Row, types: Mapping[str, str], file: Any) -> None:
     columns["regret"] = row.regret, pa.list_(pa.float64())
     schema = pa.schema(
         [(name, kind) for name, (_, kind) in columns.items()],
-        metadata={MARK: LAYOUT, b"settings": json.dumps(types).encode()},
+        metadata={MARK: LAYOUT, b"settings": json.dumps(types).encode(), FACTS: json.dumps(dict(row.facts)).encode()},
     )
     pq.write_table(pa.table([pa.array([value], kind) for value, kind in columns.values()], schema=schema), file)
 
@@ -206,6 +217,7 @@ def _read_parquet(file: Path) -> Row | None:
         regret=frozen(values["regret"]),
         guarantee=json.loads(values["guarantee"]),
         diagnostics=json.loads(values["diagnostics"]),
+        facts=json.loads(metadata.get(FACTS, b"{}")),
         **{name: values[name] for name in _SCALARS},
     )
 

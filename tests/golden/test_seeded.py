@@ -31,7 +31,7 @@ def online_cases() -> dict[str, dict]:
         if entry.runner == "offline":
             continue
         for model in entry.models:
-            for mode in MODES if entry.runner == "adversarial" or entry.source != "ours" else ("practical",):
+            for mode in MODES if "mode" in entry.options else ("practical",):
                 for pooled in (False, True):
                     settings = {"algorithm": name, "mode": mode, **(TINY if entry.staged else SIZES)}
                     if entry.private:

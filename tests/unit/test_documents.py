@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -32,9 +33,9 @@ def contributed(monkeypatch):
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(block("CONTRIBUTING.md", "python agent"), module.__dict__)
     agent = module.RandomlyExploringGreedy
-    line = block("CONTRIBUTING.md", "python catalog")
-    (entry,) = eval(f"({line})", {**vars(catalog), "RandomlyExploringGreedy": agent})
-    monkeypatch.setattr(catalog, "ALGORITHMS", MappingProxyType({**catalog.ALGORITHMS, entry.name: entry}))
+    lines = block("CONTRIBUTING.md", "python catalog") + block("CONTRIBUTING.md", "python private")
+    added = {entry.name: entry for entry in eval(f"({lines})", {**vars(catalog), "RandomlyExploringGreedy": agent})}
+    monkeypatch.setattr(catalog, "ALGORITHMS", MappingProxyType({**catalog.ALGORITHMS, **added}))
     return agent
 
 
@@ -48,6 +49,28 @@ def test_the_contributed_learner_is_found_and_learns(contributed):
     ran = CliRunner().invoke(app, ["run", "greedy", "--states", "3", "--horizon", "6", "--episodes", "300"])
     assert ran.exit_code == 0
     assert "no privacy" in ran.stdout
+    private = Experiment("private-greedy", states=3, horizon=6, episodes=3000, epsilon=1.0)
+    assert run(private, 0).guarantee.epsilon == 1.0
+    assert private.twin == Experiment("greedy", states=3, horizon=6, episodes=3000)
+    with pytest.raises(ValueError, match="private-greedy has no use for bonus"):
+        Experiment("private-greedy", epsilon=1.0, bonus="bernstein")
+
+
+def test_u8_the_contributed_lines_pass_strict_types(tmp_path):
+    """As they stand in the catalog: the names that they use are those of its module."""
+    source = (ROOT / "src" / "discreet" / "catalog.py").read_text()
+    agent = block("CONTRIBUTING.md", "python agent").replace("from __future__ import annotations\n", "")
+    lines = block("CONTRIBUTING.md", "python catalog") + block("CONTRIBUTING.md", "python private")
+    page = tmp_path / "extended_catalog.py"
+    page.write_text(f"{source}\n\n{agent}\n\n_ALGORITHMS += (\n{lines})\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(page)],
+        text=True,
+        capture_output=True,
+        cwd=ROOT,
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_contributed_file_passes_the_gate_of_the_house():
@@ -69,7 +92,7 @@ def test_the_commands_of_the_readme_work(tmp_path, monkeypatch):
         assert program == "discreet"
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 0, (line, result.output)
-    assert (tmp_path / "results" / "regret.png").is_file()
+    assert (tmp_path / "results-regret.png").is_file()
 
 
 def test_the_program_of_the_readme_works(capsys):

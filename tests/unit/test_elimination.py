@@ -232,7 +232,7 @@ def test_printed_constants_eliminate_nothing_at_this_size():
 
 
 def test_both_learners_run_through_the_catalog():
-    settings = {"env": "riverswim", "states": 2, "horizon": 2, "episodes": 100_000, "model": "shuffle"}
+    settings = {"env": "riverswim", "states": 2, "horizon": 2, "episodes": 100_000}
     private = run(Experiment("sdp-pe", epsilon=1.0, delta=1e-6, **settings), 0)
     exact = run(Experiment("apeve", **settings), 0)
     assert private.guarantee.model == "shuffle"

@@ -360,7 +360,7 @@ def ratios(seeds=3, **more):
         ({"pooled": True}, 0.08),
         ({}, 0.22),
         ({"pooled": True, "neighbours": "zero-out"}, 0.05),
-        ({"pooled": True, "epsilon": 1e3}, 0.02),
+        ({"pooled": True, "epsilon": 20.0}, 0.02),
         ({"pooled": True, "known_successors": True, "known_zero_rewards": True}, 0.06),
         ({"pooled": True, "public_initial": False}, 0.15),
         ({"env": "swapswim", "states": None, "horizon": None, "episodes": 20_000}, 0.3),

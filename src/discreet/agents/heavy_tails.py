@@ -37,20 +37,20 @@ class Moments:
 
 
 def joint_rate(shape: Shape, num_episodes: int, epsilon: float, beta: float) -> float:
-    """c in B_n = (c·u·n)^{1/(1+v)} for the joint model: ε/(H·ln^{1.5}K·ln(3SAT/β)). Source: [WZCW23] §4.1."""
+    """c in B_n = (c·u·n)^{1/(1+v)} for the joint model: ε/(H·ln^{1.5}K·ln(3SAT/β)). Source: [WZCW23] Thm. 2."""
     H, S, A = shape
     K = max(num_episodes, 3)
     return epsilon / (H * math.pow(math.log(K), 1.5) * math.log(3 * S * A * K * H / beta))
 
 
 def local_rate(shape: Shape, num_episodes: int, epsilon: float, beta: float) -> float:
-    """c in B_n = (c·u·√n)^{1/(1+v)} for the local model: ε/(H·ln(6SAT/β)). Source: [WZCW23] §4.2."""
+    """c in B_n = (c·u·√n)^{1/(1+v)} for the local model: ε/(H·ln(6SAT/β)). Source: [WZCW23] Thm. 3."""
     H, S, A = shape
     return epsilon / (H * math.log(6 * S * A * max(num_episodes, 3) * H / beta))
 
 
 def exact_rate(shape: Shape, num_episodes: int, beta: float) -> float:
-    """c in B_n = (c·u·n)^{1/(1+v)} without privacy: 1/ln(2SAT/β)."""
+    """c in B_n = (c·u·n)^{1/(1+v)} without privacy: 1/ln(2SAT/β). Source: [WZCW23] Rem. 7."""
     H, S, A = shape
     return 1.0 / math.log(2 * S * A * max(num_episodes, 3) * H / beta)
 

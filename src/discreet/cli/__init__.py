@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from discreet.cli import listing, offline, privacy, running
+from discreet.cli.settings import LearnerCommand
 from discreet.cli.terminal import Commands, say
 
 app = typer.Typer(
@@ -57,7 +58,7 @@ def _start(
 
 app.command("algorithms")(listing.algorithms)
 app.command("envs")(listing.envs)
-app.command("run")(running.run)
+app.command("run", cls=LearnerCommand)(running.run)
 app.command("plot")(running.plot)
 app.command("demo")(running.demo)
 app.command("calibrate")(privacy.calibrate)

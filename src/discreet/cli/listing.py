@@ -19,7 +19,7 @@ def algorithms(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/algorithms.md.")] = False,
 ) -> None:
     """List the learners that `discreet run` and `discreet fit` know."""
-    from discreet.catalog import ALGORITHMS
+    from discreet.catalog import ALGORITHMS, dashed
 
     if markdown:
         say(markdown_page().rstrip())
@@ -33,6 +33,7 @@ def algorithms(
             "models": list(entry.models) if entry.private else [],
             "twin": entry.twin,
             "command": command(entry),
+            "options": sorted(map(dashed, entry.options)),
         }
         for entry in ALGORITHMS.values()
     ]

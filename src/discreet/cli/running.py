@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from discreet.cli.settings import takes_settings
 from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, seed_list, show
 
 if TYPE_CHECKING:
@@ -21,81 +22,21 @@ NOT_A_RELEASE = "simulation: all randomness came from a seed, so this is not a p
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Seeds run at the same time; -1 uses every core.")]
 
 
+@takes_settings
 def run(
     name: Annotated[str, typer.Argument(help="A learner; `discreet algorithms` lists them.", show_default=False)],
-    env: Annotated[str, typer.Option(help="An environment; `discreet envs` lists them.")] = "riverswim",
-    states: Annotated[int | None, typer.Option(help="Number of states, where it can be chosen.")] = None,
-    horizon: Annotated[int | None, typer.Option(help="Steps per episode, where it can be chosen.")] = None,
-    instance: Annotated[int, typer.Option(help="Which random environment (this is not the seed of the run).")] = 0,
-    episodes: Annotated[int, typer.Option(help="Episodes; every episode is another user.")] = 20_000,
-    pooled: Annotated[
-        bool, typer.Option("--pooled", help="Count over all steps together: the MDP is stationary.")
-    ] = False,
     seeds: Annotated[str | None, typer.Option(help="0:10 (half-open), 3, or 1,5,9.", show_default="0:1")] = None,
     secure: Annotated[
         bool, typer.Option("--secure", help="Once, without a seed: noise from cryptographic randomness.")
     ] = False,
-    schedule: Annotated[str, typer.Option(help="When to learn: every (episode) or epochs (growing).")] = "epochs",
-    confidence_scale: Annotated[
-        float | None,
-        typer.Option(help="Factor on the exploration bonus; 1 is the theorem.", show_default="the learner's"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results; seeds that this source left there are not run again.")
     ] = None,
-    reward_law: Annotated[
-        str | None,
-        typer.Option(
-            help="bernoulli, deterministic, gaussian, alpha-stable, student-t or pareto.",
-            show_default="the environment's",
-        ),
-    ] = None,
-    alpha: Annotated[float, typer.Option(help="Tail of the alpha-stable law, in (1, 2].")] = 2.0,
-    df: Annotated[float, typer.Option(help="Degrees of freedom of Student's law, above 1.")] = 3.0,
-    tail_index: Annotated[float, typer.Option(help="Tail index of Pareto's law, above 1.")] = 3.0,
-    moment_order: Annotated[
-        float, typer.Option(help="Heavy tails: v of E|r|^(1+v), in (0, 1]; with alpha below 2 take 1+v < alpha.")
-    ] = 1.0,
-    moment_bound: Annotated[
-        float | None, typer.Option(help="Heavy tails: public bound u on E|r|^(1+v).", show_default="the law's")
-    ] = None,
-    mean_bound: Annotated[
-        float | None, typer.Option(help="Heavy tails: public bound on |mean reward|.", show_default="the law's")
-    ] = None,
-    bonus: Annotated[str, typer.Option(help="bernstein or hoeffding, where the learner has both.")] = "bernstein",
-    mode: Annotated[
-        str, typer.Option(help="practical, or paper: as printed, with the true calibration.")
-    ] = "practical",
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget per user (private learners).")] = None,
-    delta: Annotated[
-        float, typer.Option(help="Above 0: (epsilon, delta), with Gaussian noise or shuffled bits.")
-    ] = 0.0,
-    local_reports: Annotated[
-        str, typer.Option(help="Local model: sampled (one step, unary code) or laplace (noise on every counter).")
-    ] = "sampled",
-    honest: Annotated[
-        float, typer.Option(help="Shuffle model: the fraction of every batch that surely adds its noise.")
-    ] = 1.0,
-    model: Annotated[
-        str, typer.Option(help="Whom users trust: joint (a curator), shuffle (a mixer) or local (nobody).")
-    ] = "joint",
-    neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
-    public_initial: Annotated[
-        bool, typer.Option(help="Where episodes start is declared public, hence known to the learner.")
-    ] = True,
-    known_successors: Annotated[
-        bool, typer.Option("--known-successors", help="Declare public which states can follow which.")
-    ] = False,
-    known_zero_rewards: Annotated[
-        bool, typer.Option("--known-zero-rewards", help="Declare public which cells never pay.")
-    ] = False,
-    adversary: Annotated[
-        str, typer.Option(help="Adversarial losses: iid, switch, sinusoid, blocks, flips or alternating.")
-    ] = "iid",
-    losses: Annotated[str, typer.Option(help="Adversarial losses: private, or public tables.")] = "private",
-    estimator: Annotated[str, typer.Option(help="Bandit losses: corrected, or paper (as printed).")] = "corrected",
-    out: Annotated[Path | None, typer.Option(help="Folder for results; seeds found there are not run again.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
     jobs: Jobs = 1,
+    **settings: Any,
 ) -> None:
-    """Let a learner learn, and measure its exact regret.
+    """Let a learner learn, and measure its exact regret. `discreet run NAME --help` shows that learner's options.
 
     [bold]Examples[/bold]
 
@@ -115,38 +56,7 @@ def run(
         raise ValueError("--secure draws fresh randomness, so it takes no --seeds; leave one of the two out")
     if jobs != -1 and jobs < 1:
         raise ValueError(f"--jobs is {jobs}; it must be at least 1, or -1 for every core")
-    experiment = Experiment(
-        algorithm=name,
-        env=env,
-        states=states,
-        horizon=horizon,
-        instance=instance,
-        episodes=episodes,
-        pooled=pooled,
-        schedule=schedule,
-        confidence_scale=confidence_scale,
-        reward_law=reward_law,
-        alpha=alpha,
-        df=df,
-        tail_index=tail_index,
-        moment_order=moment_order,
-        moment_bound=moment_bound,
-        mean_bound=mean_bound,
-        bonus=bonus,
-        local_reports=local_reports,
-        honest=honest,
-        mode=mode,
-        epsilon=epsilon,
-        delta=delta,
-        model=model,
-        neighbours=neighbours,
-        public_initial=public_initial,
-        known_successors=known_successors,
-        known_zero_rewards=known_zero_rewards,
-        adversary=adversary,
-        losses=losses,
-        estimator=estimator,
-    )
+    experiment = Experiment(name, **settings)
     wanted = [None] if secure else seed_list(seeds or "0:1")
     with compilation_notice():
         ready = prepared(experiment)
@@ -163,7 +73,7 @@ def run(
 
 @dataclass(frozen=True)
 class Ready:
-    """An experiment with its sizes spelled out, and the setting it builds."""
+    """An experiment with everything spelled out, and the setting it builds."""
 
     experiment: Experiment
     setting: Setting
@@ -175,8 +85,7 @@ def prepared(experiment: Experiment) -> Ready:
     from discreet.experiment import Setting
     from discreet.privacy.noise import NoiseSource
 
-    setting = Setting.of(experiment)
-    explicit = replace(experiment, states=setting.mdp.num_states, horizon=setting.mdp.horizon)
+    explicit, setting = experiment.resolved, Setting.of(experiment)
     if algorithm(experiment.algorithm).runner == "adversarial":
         from discreet.adversarial import checked
 
@@ -196,10 +105,8 @@ def prepared(experiment: Experiment) -> Ready:
 
 
 def executed(ready: Ready, seeds: Sequence[int | None], out: Path | None, jobs: int) -> Summary:
-    """Run the seeds that are not in the folder yet, and summarise all of them in the order asked for."""
-    from importlib.metadata import version
-
-    from discreet import results
+    """Run the seeds that this source has not left in the folder yet, and summarise all in the order asked for."""
+    from discreet import provenance, results
     from discreet.experiment import RunResult, run_seeds
     from discreet.report import summaries
 
@@ -207,10 +114,13 @@ def executed(ready: Ready, seeds: Sequence[int | None], out: Path | None, jobs: 
     rows: dict[int | None, Row] = {}
     if out is not None:
         results.prepare(out)
-        stored = results.stored_seeds(out, experiment.id, version("discreet"))
-        rows |= {seed: stored[seed] for seed in seeds if seed is not None and seed in stored}
+        stored = results.stored_seeds(out, experiment.id)
+        fresh = {seed for seed, row in stored.items() if row.facts.get("source") == provenance.source_digest()}
+        rows |= {seed: stored[seed] for seed in seeds if seed in fresh}
         if rows:
             note(f"{len(rows)} of {len(seeds)} seeds are in {out} already; they are not run again")
+        if stale := len((stored.keys() - fresh) & set(seeds)):
+            note(f"{stale} of {len(seeds)} seeds in {out} come from another version of the source; they are replaced")
 
     def finished(result: RunResult) -> None:
         rows[result.seed] = results.row_of(result)
@@ -226,7 +136,7 @@ def executed(ready: Ready, seeds: Sequence[int | None], out: Path | None, jobs: 
 
 def document(ready: Ready, summary: Summary) -> dict[str, Any]:
     """The result as `--json` prints it; infinite and undefined numbers are null."""
-    experiment, rows, ratio = ready.experiment, summary.rows, summary.ratio
+    experiment, rows = ready.experiment, summary.rows
     guarantee = dict(summary.guarantee)
     ledger = guarantee.pop("entries")
     return {
@@ -244,13 +154,9 @@ def document(ready: Ready, summary: Summary) -> dict[str, Any]:
         "confidence_scale": experiment.confidence_scale,
         "reward_law": ready.setting.law.kind,
         "regret": [float(row.regret[-1]) for row in rows],
-        "regret_ratio": {
-            "mean": None if ratio is None else ratio.mean,
-            "sd": None if ratio is None else ratio.sd,
-            "median": None if ratio is None else ratio.median,
-            "worst": None if ratio is None else ratio.worst,
-            "per_seed": [row.regret_ratio for row in rows],
-        },
+        "regret_ratio": spread_json(summary.ratio, [row.regret_ratio for row in rows]),
+        "final_gap": spread_json(summary.gap, [row.final_gap for row in rows]),
+        "values_are": "losses" if is_adversarial(experiment) else "returns",
         "value_optimal": rows[0].value_optimal,
         "value_random": rows[0].value_random,
         "value_last_policy": [row.final_value for row in rows],
@@ -261,14 +167,24 @@ def document(ready: Ready, summary: Summary) -> dict[str, Any]:
         **adversarial_part(experiment, rows),
         "id": rows[0].id,
         "version": rows[0].version,
+        "source": rows[0].facts.get("source"),
     }
+
+
+def spread_json(spread: Spread | None, per_seed: list[float | None]) -> dict[str, Any]:
+    names = ("mean", "sd", "median", "worst")
+    return {**{name: getattr(spread, name, None) for name in names}, "per_seed": per_seed}
+
+
+def is_adversarial(experiment: Experiment) -> bool:
+    from discreet.catalog import algorithm
+
+    return algorithm(experiment.algorithm).runner == "adversarial"
 
 
 def adversarial_part(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Any]:
     """What only runs against an adversary have; values are then mean losses, regret is against hindsight."""
-    from discreet.catalog import algorithm
-
-    if algorithm(experiment.algorithm).runner != "adversarial":
+    if not is_adversarial(experiment):
         return {}
     return {
         "adversary": experiment.adversary,
@@ -302,15 +218,21 @@ def result_table(summary: Summary) -> Any:
 
     from rich.table import Table
 
-    rows, ratio = summary.rows, summary.ratio
+    rows, ratio, gap = summary.rows, summary.ratio, summary.gap
+    losses = "comparator_loss" in rows[0].diagnostics
     table = Table(show_header=False)
     table.add_row("regret / regret of the random policy", plus_minus(ratio, ".4f"))
     if ratio is not None and len(rows) > 1:
         table.add_row("  median, worst seed", f"{ratio.median:.4f}, {ratio.worst:.4f}")
+    if gap is not None:
+        table.add_row("gap of the last policy / gap of the random policy", plus_minus(gap, ".4f"))
     table.add_row("regret", plus_minus(summary.regret, ",.1f"))
     last = statistics.fmean(row.final_value for row in rows)
-    table.add_row("value of the last policy", f"{last:.4f}")
-    table.add_row("  optimal, random policy", f"{rows[0].value_optimal:.4f}, {rows[0].value_random:.4f}")
+    table.add_row("mean loss of the last policy" if losses else "value of the last policy", f"{last:.4f}")
+    table.add_row(
+        f"  {'best fixed' if losses else 'optimal'}, random policy",
+        f"{rows[0].value_optimal:.4f}, {rows[0].value_random:.4f}",
+    )
     rate = summary.episodes_per_second
     table.add_row("episodes per second", f"{rate:,.0f}" if rate is not None else "too fast to measure")
     return table
@@ -318,14 +240,10 @@ def result_table(summary: Summary) -> Any:
 
 def twin_ratio(ready: Ready, seed: int | None) -> float | None:
     """What the learner's twin without privacy reaches, on one seed: the price of privacy is the difference."""
-    from discreet.catalog import algorithm
     from discreet.experiment import run as run_once
 
-    twin = algorithm(ready.experiment.algorithm).twin
-    if twin is None:
-        return None
-    plain = replace(ready.experiment, algorithm=twin, epsilon=None, delta=0.0, model="joint", mode="practical")
-    return run_once(replace(plain, confidence_scale=None), 0 if seed is None else seed).regret_ratio
+    twin = ready.experiment.twin
+    return None if twin is None else run_once(twin, 0 if seed is None else seed).regret_ratio
 
 
 def guarantee_line(summary: Summary, twin: float | None = None) -> str:
@@ -345,17 +263,27 @@ def plot(
         Path, typer.Argument(help="A folder that `discreet run … --out` has written.", show_default=False)
     ],
     out: Annotated[
-        Path | None, typer.Option(help="A .png, .svg or .pdf file.", show_default="regret.png in the folder")
+        Path | None,
+        typer.Option(help="A .png, .svg or .pdf file.", show_default="FOLDER-regret.png beside the folder"),
     ] = None,
 ) -> None:
     """Draw the learning curves of all results in a folder."""
     from discreet import report, results
 
-    path = report.plot(folder, folder / "regret.png" if out is None else out)
-    found = report.summaries(results.read(folder))
+    path = report.plot(folder, beside(folder) if out is None else out)
+    rows = results.read(folder)
+    found = report.summaries(rows)
+    if (sources := len({row.facts.get("source") for row in rows})) > 1:
+        note(f"the results in {folder} come from {sources} versions of the source")
     show(comparison_table(found))
     say(guarantees(found))
     say(f"learning curves are in {path}")
+
+
+def beside(folder: Path) -> Path:
+    """Where the picture of a folder of results goes: not into it, so that every file there is a table."""
+    named = folder.resolve() if folder.name in ("", "..") else folder
+    return named.parent / f"{named.name}-regret.png"
 
 
 def comparison_table(found: list[Summary]) -> Any:
@@ -401,12 +329,12 @@ def demo_experiments(episodes: int) -> list[Experiment]:
     return [
         Experiment(name, episodes=episodes, pooled=True, epsilon=DEMO_EPSILON if entry.private else None)
         for name, entry in ALGORITHMS.items()
-        if entry.models[0] == "joint" and entry.runner == "online"
+        if entry.models[0] == "joint" and entry.runner == "online" and "pooled" in entry.options
     ]
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the results and the picture.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the results; the picture is put beside it.")] = Path("demo"),
     episodes: Annotated[int, typer.Option(help="Episodes per run.")] = 20_000,
     seeds: Annotated[str, typer.Option(help="0:10 (half-open), 3, or 1,5,9.")] = "0:3",
     jobs: Jobs = 1,
@@ -421,6 +349,6 @@ def demo(
     compared = report.summaries(row for summary in found for row in summary.rows)
     show(comparison_table(compared))
     say(guarantees(compared))
-    path = report.plot(out, out / "regret.png")
+    path = report.plot(out, beside(out))
     say(f"learning curves are in {path}")
     say(f"RiverSwim, 6 states, horizon 20, {episodes:,} episodes, counts pooled over steps; {NOT_A_RELEASE}")

@@ -74,6 +74,8 @@ def mistake(error: Exception) -> str | None:
     """
     if hasattr(error, "format_message"):
         return str(error.format_message())
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this; take fewer states, steps or jobs"
     if isinstance(error, ValueError):
         *_, (frame, _) = traceback.walk_tb(error.__traceback__)
         if str(frame.f_globals.get("__name__", "")).startswith("discreet."):

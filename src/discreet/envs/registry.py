@@ -294,18 +294,25 @@ def make(
 ) -> FiniteMDP:
     """The model of a named environment; sizes left out are the environment's own."""
     chosen = spec(name)
-    if name == "deep-sea" and states is None:
-        states = horizon
-    elif name == "deep-sea" and horizon is None:
-        horizon = states
-    S = _size(chosen, "states", states, chosen.states, chosen.resizable_states)
-    H = _size(chosen, "horizon", horizon, chosen.horizon, chosen.resizable_horizon)
-    if name == "deep-sea" and S != H:
-        raise ValueError(f"deep-sea takes as many steps as it has states, but states is {S} and horizon is {H}")
+    S, H = sizes(chosen, states, horizon)
     i = tabular.whole("instance", instance, 0)
     if i and not chosen.random:
         raise ValueError(f"{name} is not random, so instance must be left at 0 and not {i}")
     return replace(chosen.build(S, H, i), name=name)
+
+
+def sizes(chosen: EnvSpec, states: int | None = None, horizon: int | None = None) -> tuple[int, int]:
+    """The number of states and of steps; what is left out is the environment's own."""
+    square = chosen.name == "deep-sea"
+    if square and states is None:
+        states = horizon
+    elif square and horizon is None:
+        horizon = states
+    S = _size(chosen, "states", states, chosen.states, chosen.resizable_states)
+    H = _size(chosen, "horizon", horizon, chosen.horizon, chosen.resizable_horizon)
+    if square and S != H:
+        raise ValueError(f"deep-sea takes as many steps as it has states, but states is {S} and horizon is {H}")
+    return S, H
 
 
 def _size(chosen: EnvSpec, option: str, wanted: int | None, own: int, resizable: bool) -> int:

@@ -20,9 +20,9 @@ KINDS = ("deterministic", "bernoulli", "gaussian", "alpha-stable", "student-t", 
 
 @dataclass(frozen=True)
 class RewardLaw:
-    """The law of a reward with mean m. Parameters that a kind does not use are ignored.
+    """The law of a reward with mean m. Tail parameters are refused by all kinds but their own.
 
-    deterministic  r = m
+    deterministic  r = m, whatever the scale
     bernoulli      r = scale·B with B ~ Bernoulli(m/scale); means must lie in [0, scale]
     gaussian       r = m + scale·Z, Z standard normal
     alpha-stable   r = m + scale·X, E exp(itX) = exp(−|t|^alpha), 1 < alpha ≤ 2; alpha = 2 is N(m, 2·scale²)

@@ -42,6 +42,8 @@ SCHEDULES = ("every", "epochs")
 #: had at most three quarters of the random policy's regret where it stood out by 9 or more, and 0.7 to 1.0 below 6.
 NEEDED_SIGNAL = 8.0
 LARGEST_ANSWER = 10**12
+#: More than this promises nothing that anybody could notice: nobody is advised to take it, and no run does.
+LARGEST_EPSILON = 20.0
 #: Losses: blocks of the practical learner, and the share of the users beyond which their noise hides everything.
 LOSS_BLOCKS, LOSS_NOISE = 100, 0.1
 IDLE_REPORTS = 1000
@@ -341,8 +343,9 @@ def _forecast(
     if not feasible:
         advice = [] if spec.pooled or spec.horizon == 1 else ["pool the steps if the MDP is stationary"]
         if math.isfinite(epsilon) and signal > 0:
-            advice.append(f"raise epsilon to about {_rounded(epsilon * NEEDED_SIGNAL / signal):g}")
-        needed = users_needed(privatizer, spec, schedule, K)
+            wanted = _rounded(epsilon * NEEDED_SIGNAL / signal)
+            advice += [f"raise epsilon to about {wanted:g}"] if wanted <= LARGEST_EPSILON else []
+        needed = users_needed(privatizer, spec, schedule, K, deviation)
         advice.append(f"collect about {needed:,} users" if needed else "no number of users would help")
         verdict += "; " + ", or ".join(advice)
     return Forecast(visits, deviation, share, signal, feasible, verdict)
@@ -355,18 +358,30 @@ def _signal(visits: float, deviation: float, release: PrivateCounts) -> float:
 
 
 def users_needed(
-    privatizer: Privatizer[PrivateCounts], spec: CountSpec, schedule: Schedule, at_least: int = 1
+    privatizer: Privatizer[PrivateCounts],
+    spec: CountSpec,
+    schedule: Schedule,
+    at_least: int = 1,
+    deviation: float | None = None,
 ) -> int | None:
     """About how many users make an evenly visited cell stand out, to two digits; None beyond 10¹².
 
-    The noise on a count does not depend on the number of states and actions, so one cell is enough to look at.
+    The noise on a count grows with the users as it does for a single cell, which is all that is looked at;
+    `deviation` is that of `at_least` users with all cells, where it is known.
     """
     one = CountSpec(1, 1, spec.horizon, spec.pooled, 1.0)
     per_user = (spec.horizon if spec.pooled else 1) / (spec.num_states * spec.num_actions)
 
-    def stands_out(users: int) -> bool:
+    def alone(users: int) -> tuple[PrivateCounts, float]:
         _, release = last_release(privatizer, one, users, schedule)
-        return _signal(users * per_user, _largest(release.deviations.visits), release) >= NEEDED_SIGNAL
+        return release, _largest(release.deviations.visits)
+
+    of_one = alone(at_least)[1] if deviation is not None else 0.0
+    factor = deviation / of_one if deviation is not None and of_one > 0 else 1.0
+
+    def stands_out(users: int) -> bool:
+        release, noise = alone(users)
+        return _signal(users * per_user, factor * noise, release) >= NEEDED_SIGNAL
 
     low, high = max(at_least, 1), max(at_least, 1)
     while not stands_out(high):

@@ -1,0 +1,119 @@
+"""The settings of an experiment as options of a command: one table, and help that shows a learner's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand
+
+
+class Setting(NamedTuple):
+    """One field of `Experiment`. A default of None means that nothing was said; `shown` is then what will hold."""
+
+    kind: Any
+    help: str
+    default: Any = None
+    shown: str | bool = False
+
+    def parameter(self, name: str) -> inspect.Parameter:
+        flags = ["--" + name.replace("_", "-")] if self.default is False else []
+        shown = self.shown if self.default is None else True
+        annotation: Any = Annotated[self.kind, typer.Option(*flags, help=self.help, show_default=shown)]
+        return inspect.Parameter(
+            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=self.default, annotation=annotation
+        )
+
+
+#: All settings but the learner's name, as `discreet run` takes them.
+SETTINGS = {
+    "env": Setting(str, "An environment; `discreet envs` lists them.", "riverswim"),
+    "states": Setting(int | None, "Number of states, where it can be chosen."),
+    "horizon": Setting(int | None, "Steps per episode, where it can be chosen."),
+    "instance": Setting(int, "Which random environment (this is not the seed of the run).", 0),
+    "episodes": Setting(int, "Episodes; every episode is another user.", 20_000),
+    "pooled": Setting(bool, "Count over all steps together: the MDP is stationary.", False),
+    "schedule": Setting(str | None, "When to learn: every (episode) or epochs (growing).", shown="epochs"),
+    "confidence_scale": Setting(
+        float | None, "Factor on the exploration bonus; 1 is the theorem.", shown="the learner's"
+    ),
+    "reward_law": Setting(
+        str | None,
+        "bernoulli, deterministic, gaussian, alpha-stable, student-t or pareto.",
+        shown="the environment's",
+    ),
+    "alpha": Setting(float | None, "Tail of the alpha-stable law, in (1, 2].", shown="2"),
+    "df": Setting(float | None, "Degrees of freedom of Student's law, above 1.", shown="3"),
+    "tail_index": Setting(float | None, "Tail index of Pareto's law, above 1.", shown="3"),
+    "moment_order": Setting(
+        float | None,
+        "Heavy tails: v of E|r|^(1+v), in (0, 1]; with alpha below 2 take 1+v < alpha.",
+        shown="1",
+    ),
+    "moment_bound": Setting(float | None, "Heavy tails: public bound u on E|r|^(1+v).", shown="the law's"),
+    "mean_bound": Setting(float | None, "Heavy tails: public bound on |mean reward|.", shown="the law's"),
+    "bonus": Setting(str | None, "bernstein or hoeffding, where the learner has both.", shown="bernstein"),
+    "mode": Setting(str | None, "practical, or paper: as printed, with the true calibration.", shown="practical"),
+    "epsilon": Setting(float | None, "Privacy budget per user (private learners), at most 20."),
+    "delta": Setting(float, "Above 0: (epsilon, delta), with Gaussian noise or shuffled bits.", 0.0),
+    "local_reports": Setting(
+        str | None,
+        "Local model: sampled (one step, unary code) or laplace (noise on every counter).",
+        shown="sampled",
+    ),
+    "honest": Setting(
+        float | None, "Shuffle model: the fraction of every batch that surely adds its noise.", shown="1"
+    ),
+    "model": Setting(
+        str | None,
+        "Whom users trust: joint (a curator), shuffle (a mixer) or local (nobody).",
+        shown="the learner's first",
+    ),
+    "neighbours": Setting(str | None, "replace or zero-out: what one user may change.", shown="replace"),
+    "public_initial": Setting(
+        bool | None,
+        "Where episodes start is declared public, hence known to the learner.",
+        shown="public-initial",
+    ),
+    "known_successors": Setting(bool, "Declare public which states can follow which.", False),
+    "known_zero_rewards": Setting(bool, "Declare public which cells never pay.", False),
+    "adversary": Setting(
+        str | None, "Adversarial losses: iid, switch, sinusoid, blocks, flips or alternating.", shown="iid"
+    ),
+    "losses": Setting(str | None, "Adversarial losses: private, or public tables.", shown="private"),
+    "estimator": Setting(str | None, "Bandit losses: corrected, or paper (as printed).", shown="corrected"),
+}
+
+
+def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that ends in `**settings` one option for each of `SETTINGS`, all of them given by name."""
+    own = inspect.signature(command, eval_str=True)
+    first, *rest = (p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD)
+    settings = [setting.parameter(name) for name, setting in SETTINGS.items()]
+    command.__signature__ = own.replace(parameters=[first, *settings, *rest])  # type: ignore[attr-defined]
+    return command
+
+
+class LearnerCommand(TyperCommand):
+    """A command whose help, once a learner is named, leaves out the settings that this learner has no use for."""
+
+    _useless: frozenset[str] = frozenset()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        self._useless = frozenset() if {"-h", "--help"}.isdisjoint(args) else useless(args)
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return [param for param in super().get_params(ctx) if param.name not in self._useless]
+
+
+def useless(args: Sequence[str]) -> frozenset[str]:
+    """The settings without a use for the first learner among the words of a command; none where there is none."""
+    from discreet.catalog import ALGORITHMS, settings_of
+
+    for word in args:
+        if word in ALGORITHMS:
+            return frozenset(SETTINGS) - settings_of(ALGORITHMS[word])
+    return frozenset()
