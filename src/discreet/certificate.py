@@ -7,6 +7,7 @@ import csv
 import hashlib
 import html
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -169,6 +170,20 @@ def _text(value: Any) -> str:
 # Reading ------------------------------------------------------------------------------------------------------------
 
 
+#: What can go wrong in reading a document in which somebody else may have written anything.
+UNREADABLE = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    ArithmeticError,
+    RecursionError,
+    OSError,
+    csv.Error,
+)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What `verify` found; `problems` is empty when everything agrees.
@@ -210,7 +225,7 @@ def read(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder} holds no {JSON}")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f"{path} is not readable JSON") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f"{path} is not of the format {FORMAT!r}")
@@ -227,12 +242,13 @@ def verify(folder: str | Path, allow_simulation: bool = False, public_key: Path 
         document = read(folder)
     except ValueError as error:
         return Verdict((str(error),), "", None, False, None)
-    problems = _digest_problems(folder, document)
+    problems = []
     try:
+        problems += _digest_problems(folder, document)
         policy = Policy.load(folder)
         problems += _table_problems(folder, policy)
         problems += problems_of(document, policy)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError, IndexError) as error:
+    except UNREADABLE as error:
         problems.append(f"the certificate cannot be derived again: {_reason(error)}")
     signed_by = None
     try:
@@ -249,8 +265,8 @@ def verify(folder: str | Path, allow_simulation: bool = False, public_key: Path 
     epsilon = stated.get("epsilon")
     return Verdict(
         tuple(dict.fromkeys(problems)),
-        str(stated.get("sentence", "")),
-        epsilon if isinstance(epsilon, (int, float)) else None,
+        str(stated.get("sentence", "")).encode(errors="replace").decode(),
+        epsilon if type(epsilon) in (int, float) and abs(epsilon) < math.inf else None,
         simulation,
         signed_by,
         public_key is not None and signed_by is not None,
@@ -283,12 +299,9 @@ def _digest_problems(folder: Path, document: Mapping[str, Any]) -> list[str]:
         return problems
     if (folder / JSON).read_bytes() != _dumped(document).encode():
         return [f"{JSON} is not written as its content is (a key twice, or numbers in another form)"]
-    try:
-        if (folder / HTML).read_bytes() != page(document).encode():
-            problems.append(f"{HTML} does not say what {JSON} says")
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        problems.append(f"{HTML} cannot be made again: {_reason(error)}")
-    return problems
+    return (
+        [] if (folder / HTML).read_bytes() == page(document).encode() else [f"{HTML} does not say what {JSON} says"]
+    )
 
 
 def _table_problems(folder: Path, policy: Policy) -> list[str]:

@@ -220,6 +220,12 @@ def _number(section: Mapping[str, Any], key: str) -> float:
     return float(value)
 
 
+def _not_negative(key: str, value: Any) -> float:
+    if not _number({key: value}, key) >= 0.0:
+        raise ValueError(f"{key} is {value!r}; it must not be negative")
+    return float(value)
+
+
 def _facts(document: Mapping[str, Any]) -> Facts:
     unit, problem, algorithm = document["unit"], document["problem"], document["algorithm"]
     name = str(algorithm["name"])
@@ -263,7 +269,7 @@ def _problem_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     unit, problem, algorithm = document["unit"], document["problem"], document["algorithm"]
     enforced = _flag(unit, "enforced")
     gaussian = any(line["mechanism"] == "discrete-gaussian" for line in document["ledger"])
-    low, high = problem["reward_range"]
+    low, high = (float(bound) for bound in problem["reward_range"])
     stages = 1 if facts.pooled else facts.horizon
     moves = stages * facts.states * facts.actions * facts.states
     known = problem["successors_known"]
@@ -300,14 +306,18 @@ def _noise_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     problems = []
     if facts.name == "one-hot":
         line, key, per_unit = scales.get("reported steps" if facts.tilted else "steps"), "noise_per_item", facts.units
-        if algorithm["steps_per_user"] not in ("one", "all") or _whole(algorithm, "items") < 1:
+        if algorithm["steps_per_user"] not in ("one", "all"):
             problems.append("steps per user are neither one nor all")
+        numbers, due_number = _whole(algorithm, "items"), _items(document, facts)
     elif facts.name == "dp-apvi":
         line, key, per_unit = scales.get("visits"), "noise_per_visit_count", 1
-        if algorithm["bonus"] not in ("bernstein", "hoeffding") or _whole(algorithm, "counters") < 1:
+        if algorithm["bonus"] not in ("bernstein", "hoeffding"):
             problems.append("the bonus is neither bernstein nor hoeffding")
+        numbers, due_number = _whole(algorithm, "counters"), _counters(document, facts)
     else:
         return [] if facts.name == "apvi" or _whole(algorithm, "dimension") else ["there are no features"]
+    if due_number not in (None, numbers):
+        problems.append(f"such a problem has {due_number} noisy numbers, not {numbers}")
     if line is None:
         return problems
     scale, stated = _number(line, "scale"), _number(algorithm, key)
@@ -316,6 +326,21 @@ def _noise_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     if not _agree(stated, due):
         problems.append(f"noise of scale {scale:g} deviates by {due:g}, not by {stated:g} ({key})")
     return problems
+
+
+def _items(document: Mapping[str, Any], facts: Facts) -> int | None:
+    """(step, state, action, successor, paid) of the one-hot learner; who has left is a successor too."""
+    if document["problem"]["successors_known"] is not None:
+        return None
+    each = facts.states * facts.actions * (1 if facts.rewards_known else 2)
+    following = facts.states + (document["problem"]["early_end"] == "absorb")
+    return each * following if facts.pooled else each * ((facts.horizon - 1) * following + 1)
+
+
+def _counters(document: Mapping[str, Any], facts: Facts) -> int:
+    """Visits, transitions and rewards, of those who have left too."""
+    states = facts.states + (document["problem"]["early_end"] == "absorb")
+    return (1 if facts.pooled else facts.horizon) * states * facts.actions * (states + 2)
 
 
 def _policy_problems(document: Mapping[str, Any], facts: Facts, policy: Policy) -> list[str]:
@@ -410,7 +435,7 @@ def _open_problems(document: Mapping[str, Any]) -> list[str]:
 
 
 def _regression_sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any]) -> float:
-    """In units of its noise: that of the dearest regression, from the noise of each and where it clipped."""
+    """In units of its noise: that of every regression, from its noise and where it clipped."""
     problem, unit, guarantee = document["problem"], document["unit"], document["guarantee"]
     listed = [line for line in document["regressions"] if line["statistic"] == entry["statistic"]]
     variances = entry["statistic"] == VARIANCES  # none after which everything is worth the same
@@ -425,13 +450,15 @@ def _regression_sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any
     costs = [
         regression_cost(
             guarantee["neighbours"],
-            float(line["matrix_deviation"]),
-            [float(bound) for bound in line["clipped_at"]],
-            [float(sigma) for sigma in line["vector_deviations"]],
+            _not_negative("matrix_deviation", line["matrix_deviation"]),
+            [_not_negative("clipped_at", bound) for bound in line["clipped_at"]],
+            [_not_negative("vector_deviations", sigma) for sigma in line["vector_deviations"]],
             int(unit["episodes_per_user"]),
         )
         for line in listed
     ]
+    if not _agree(min(costs), max(costs)):
+        raise ValueError(f"{entry['statistic']} do not cost the same at every step")
     return math.sqrt(2.0 * max(costs)) * float(entry["scale"])
 
 
@@ -462,7 +489,8 @@ def _guarantee_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     pure = kinds == {("discrete-laplace", "l1")}
     known = pure or kinds == {("discrete-gaussian", "l2")}
     if not known or (facts.linear and pure) or (facts.tilted and not pure):
-        return [f"nothing is known about such noise: {', '.join(sorted(' in '.join(map(str, k)) for k in kinds))}"]
+        words = ", ".join(sorted(f"{law!r} in {norm!r}" for law, norm in kinds))
+        return [f"nothing is known about such noise: {words}"]
     for line in document["ledger"]:
         sensitivity, scale = _number(line, "sensitivity"), _number(line, "scale")
         if line["statistic"] not in (VALUES, VARIANCES) and (line["uses"] != 1 or type(line["uses"]) is not int):
@@ -527,6 +555,8 @@ def _spending_problems(document: Mapping[str, Any]) -> list[str]:
         more = any(not _agree(a, b) for a, b in both) or len(both) < sum(b is not None for b in own)
         if less or (before == 0 and more):
             return ["all releases together do not cost what they must, given what this one costs"]
+    if stated[0] is None and stated[1] != 0.0:
+        return ["what was spent in all has a delta and no epsilon"]
     nothing = stated[0] is None and stated[2] is None
     if spending["total"] not in sentences or (spending["total"] == "no privacy") != nothing:
         return [f"what was spent in all reads {spending['total']!r}; its numbers read otherwise"]

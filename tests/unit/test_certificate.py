@@ -158,8 +158,13 @@ def test_signatures(tmp_path):
     other, other_public = keys(tmp_path, "other")
     folder = tmp_path / "policy"
     fitted().save(folder, private)
-    assert len(certificate.verify(folder).signed_by) == 16
-    assert certificate.verify(folder, public_key=public).consistent
+    named = certificate.verify(folder)
+    assert len(named.signed_by) == 64
+    assert (named.consistent, named.valid) == (True, False)
+    assert named.verdict == f"consistent (signed by a key nobody vouched for: {named.signed_by})"
+    vouched = certificate.verify(folder, public_key=public)
+    assert vouched.valid
+    assert vouched.verdict == f"valid: signed by {named.signed_by}"
     assert "another key" in certificate.verify(folder, public_key=other_public).problems[0]
     rewritten(folder, lambda d: d["origin"].update(purpose="none at all"))
     assert certificate.verify(folder).problems == ("the signature does not fit the digests",)
