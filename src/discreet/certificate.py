@@ -266,7 +266,7 @@ def verify(folder: str | Path, allow_simulation: bool = False, public_key: Path 
     return Verdict(
         tuple(dict.fromkeys(problems)),
         str(stated.get("sentence", "")).encode(errors="replace").decode(),
-        epsilon if type(epsilon) in (int, float) and abs(epsilon) < math.inf else None,
+        epsilon if isinstance(epsilon, (int, float)) and abs(epsilon) < math.inf else None,
         simulation,
         signed_by,
         public_key is not None and signed_by is not None,

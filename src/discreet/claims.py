@@ -333,13 +333,13 @@ def _items(document: Mapping[str, Any], facts: Facts) -> int | None:
     if document["problem"]["successors_known"] is not None:
         return None
     each = facts.states * facts.actions * (1 if facts.rewards_known else 2)
-    following = facts.states + (document["problem"]["early_end"] == "absorb")
+    following = facts.states + int(document["problem"]["early_end"] == "absorb")
     return each * following if facts.pooled else each * ((facts.horizon - 1) * following + 1)
 
 
 def _counters(document: Mapping[str, Any], facts: Facts) -> int:
     """Visits, transitions and rewards, of those who have left too."""
-    states = facts.states + (document["problem"]["early_end"] == "absorb")
+    states = facts.states + int(document["problem"]["early_end"] == "absorb")
     return (1 if facts.pooled else facts.horizon) * states * facts.actions * (states + 2)
 
 

@@ -153,10 +153,8 @@ def _batches(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]] | None:
             source = table_of(source)
         elif isinstance(source, Mapping):
             source = pa.table({name: _column(values) for name, values in source.items()})
-        elif module == "pandas":
-            source = pa.Table.from_pandas(source)
-        elif module == "polars":
-            source = source.to_arrow()
+        elif module in ("pandas", "polars"):
+            source = pa.table(source)
     except (pa.ArrowException, TypeError, ValueError):  # what is not a table is refused, in words, when it is read
         return None
     return (source.schema, iter(source.to_batches())) if isinstance(source, pa.Table) else None
