@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import html
 import json
@@ -17,37 +18,14 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from discreet.claims import MEANING, NOT_PRIVATE, SIMULATED, problems_of, unprotected
+from discreet.folders import completed
 from discreet.policy import CSV, PARQUET, Policy
-from discreet.privacy.accounting import (
-    Guarantee,
-    LedgerEntry,
-    Total,
-    epsilon_of,
-    ledger_total,
-)
-from discreet.privacy.families import Mechanism, entry_of
-from discreet.privacy.linear import regression_cost
-from discreet.statistics import Counts
+from discreet.privacy.accounting import Guarantee
 
-FORMAT = "discreet certificate 1"
+FORMAT = "discreet certificate 2"
 JSON, HTML, DIGESTS, SIGNATURE = "certificate.json", "certificate.html", "digests.json", "signature.json"
 FILES = (PARQUET, CSV, JSON, HTML)
-
-#: Derived and stated numbers agree up to this share.
-TOLERANCE = 1e-6
-
-MEANING = (
-    "This certificate proves consistency, not origin: its guarantee follows from its ledger, and its files are the "
-    "ones it was written for. It does not prove that the noise was drawn as stated, nor who made it; a signature "
-    "says who."
-)
-SIMULATED = (
-    "simulation: the noise came from a seed, so that whoever knows the seed can take it away; nobody is protected"
-)
-
-
-NO_CLAIM = "a policy without privacy has no ledger and promises nothing"
-NOT_PRIVATE = "no privacy: the data were used as they are, so that this policy may give away who is in the log"
 
 
 def digest(path: Path) -> str:
@@ -63,28 +41,34 @@ def ledger_json(parts: Mapping[str, Guarantee]) -> list[dict[str, Any]]:
 
 
 def write(folder: Path, policy: Policy, certificate: Mapping[str, Any], key: Path | None = None) -> None:
-    """The policy, its certificate for programs and for people, digests of all, and a signature of the digests."""
+    """The policy, its certificate for programs and for people, digests of all, and a signature of the digests.
+
+    All of it or nothing: see `folders.completed`.
+    """
     secret = check_folder(folder, key)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        with completed(folder, (*FILES, DIGESTS, SIGNATURE)) as part:
+            policy.save(part)
+            document = {**certificate, "digests": {name: digest(part / name) for name in (PARQUET, CSV)}}
+            (part / JSON).write_text(_dumped(document), encoding="utf-8")
+            (part / HTML).write_text(page(document), encoding="utf-8")
+            digests = _dumped({name: digest(part / name) for name in FILES})
+            (part / DIGESTS).write_text(digests, encoding="utf-8")
+            if secret is not None:
+                (part / SIGNATURE).write_text(_dumped(signature(secret, digests)), encoding="utf-8")
     except OSError as error:
-        raise ValueError(f"{folder} cannot be written: {error.strerror}") from None
-    (folder / SIGNATURE).unlink(missing_ok=True)
-    policy.save(folder)
-    document = {**certificate, "digests": {name: digest(folder / name) for name in (PARQUET, CSV)}}
-    (folder / JSON).write_text(_dumped(document), encoding="utf-8")
-    (folder / HTML).write_text(page(document), encoding="utf-8")
-    digests = _dumped({name: digest(folder / name) for name in FILES})
-    (folder / DIGESTS).write_text(digests, encoding="utf-8")
-    if secret is not None:
-        public = secret.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-        signature = {
-            "algorithm": "ed25519",
-            "of": DIGESTS,
-            "public_key": base64.b64encode(public).decode(),
-            "signature": base64.b64encode(secret.sign(digests.encode())).decode(),
-        }
-        (folder / SIGNATURE).write_text(_dumped(signature), encoding="utf-8")
+        reason = os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
+        raise ValueError(f"{folder} cannot be written: {reason}") from None
+
+
+def signature(secret: Ed25519PrivateKey, digests: str) -> dict[str, str]:
+    public = secret.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    return {
+        "algorithm": "ed25519",
+        "of": DIGESTS,
+        "public_key": base64.b64encode(public).decode(),
+        "signature": base64.b64encode(secret.sign(digests.encode())).decode(),
+    }
 
 
 def check_folder(folder: Path, key: Path | None = None) -> Ed25519PrivateKey | None:
@@ -136,7 +120,7 @@ def page(document: Mapping[str, Any]) -> str:
         "<tr>" + "".join(f"<td>{html.escape(_text(line[name]))}</td>" for name in columns) + "</tr>"
         for line in ledger
     )
-    stamps = (NOT_PRIVATE, _unprotected(document)), (SIMULATED, document["simulation"])
+    stamps = (NOT_PRIVATE, unprotected(document)), (SIMULATED, document["simulation"])
     stamp = "".join(f"<p class=warn>{html.escape(text)}</p>" for text, holds in stamps if holds)
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>Privacy certificate</title><style>"
@@ -150,6 +134,8 @@ def page(document: Mapping[str, Any]) -> str:
         f"<h2>What is not</h2>{items(document['not_protected'])}"
         f"<h2>What it rests on</h2>{items(document['guarantee']['assumptions'])}"
         f"<h2>Warnings</h2>{items(document['warnings']) if document['warnings'] else '<p>none</p>'}"
+        f"<h2>What was spent before</h2>{rows(document['spending'])}"
+        f"<h2>Who wrote it, when and with what</h2>{rows(document['origin'])}"
         f"<h2>The problem</h2>{rows(document['problem'])}"
         f"<h2>The learner</h2>{rows(document['algorithm'])}"
         f"<h2>What the policy is worth</h2>{rows(document['estimate'])}"
@@ -184,19 +170,52 @@ def _text(value: Any) -> str:
 # Reading ------------------------------------------------------------------------------------------------------------
 
 
+#: What can go wrong in reading a document in which somebody else may have written anything.
+UNREADABLE = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    ArithmeticError,
+    RecursionError,
+    OSError,
+    csv.Error,
+)
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """What `verify` found; `problems` is empty when everything agrees."""
+    """What `verify` found; `problems` is empty when everything agrees.
+
+    `valid` is said only of a folder that was signed with a key somebody vouched for, by giving its public half.
+    """
 
     problems: tuple[str, ...]
     sentence: str
     epsilon: float | None
     simulation: bool
     signed_by: str | None  # fingerprint of the key
+    vouched: bool = False  # whether the public key was given and is the signer's
+
+    @property
+    def consistent(self) -> bool:
+        return not self.problems
 
     @property
     def valid(self) -> bool:
-        return not self.problems
+        return self.consistent and self.vouched
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if not self.consistent:
+            return "altered or inconsistent"
+        if self.signed_by is None:
+            return "consistent (unsigned): anyone may have written it"
+        if not self.vouched:
+            return f"consistent (signed by a key nobody vouched for: {self.signed_by})"
+        return f"valid: signed by {self.signed_by}"
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -206,7 +225,7 @@ def read(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder} holds no {JSON}")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f"{path} is not readable JSON") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f"{path} is not of the format {FORMAT!r}")
@@ -214,27 +233,29 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def verify(folder: str | Path, allow_simulation: bool = False, public_key: Path | None = None) -> Verdict:
-    """Derive the guarantee again from the ledger and the ledger from the problem; compare all files with digests.
+    """Derive again whatever follows from something else (`claims`), and compare all files with their digests.
 
-    A policy that promises nothing (no privacy, or an infinite budget) is never valid.
+    A policy that promises nothing (no privacy, or an infinite budget) is never consistent.
     """
     folder = Path(folder)
-    problems: list[str] = []
-    signed_by = None
     try:
         document = read(folder)
     except ValueError as error:
         return Verdict((str(error),), "", None, False, None)
-    problems += _digest_problems(folder, document)
+    problems = []
     try:
-        problems += _derivation_problems(document)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError) as error:
-        problems.append(f"the ledger cannot be read: {error}")
+        problems += _digest_problems(folder, document)
+        policy = Policy.load(folder)
+        problems += _table_problems(folder, policy)
+        problems += problems_of(document, policy)
+    except UNREADABLE as error:
+        problems.append(f"the certificate cannot be derived again: {_reason(error)}")
+    signed_by = None
     try:
         signed_by = _signer(folder, public_key)
     except ValueError as error:
         problems.append(str(error))
-    if _unprotected(document):
+    if unprotected(document):
         problems.append(NOT_PRIVATE)
     simulation = document.get("simulation") is not False
     if simulation and not allow_simulation:
@@ -243,20 +264,17 @@ def verify(folder: str | Path, allow_simulation: bool = False, public_key: Path 
     stated = stated if isinstance(stated, dict) else {}
     epsilon = stated.get("epsilon")
     return Verdict(
-        tuple(problems),
-        str(stated.get("sentence", "")),
-        epsilon if isinstance(epsilon, (int, float)) else None,
+        tuple(dict.fromkeys(problems)),
+        str(stated.get("sentence", "")).encode(errors="replace").decode(),
+        epsilon if isinstance(epsilon, (int, float)) and abs(epsilon) < math.inf else None,
         simulation,
         signed_by,
+        public_key is not None and signed_by is not None,
     )
 
 
-def _unprotected(document: Mapping[str, Any]) -> bool:
-    """Whether no privacy or no finite budget is stated."""
-    stated = document.get("guarantee")
-    if not isinstance(stated, dict):
-        return False
-    return stated.get("model") == "none" or (stated.get("epsilon") is None and stated.get("rho") is None)
+def _reason(error: Exception) -> str:
+    return f"there is no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
 
 
 def _digest_problems(folder: Path, document: Mapping[str, Any]) -> list[str]:
@@ -266,117 +284,34 @@ def _digest_problems(folder: Path, document: Mapping[str, Any]) -> list[str]:
     except (OSError, ValueError):
         return [f"{DIGESTS} is missing or unreadable"]
     own = document.get("digests")
+    named = [set(found) if isinstance(found, dict) else None for found in (listed, own)]
+    if named != [set(FILES), {PARQUET, CSV}] or not isinstance(own, dict):
+        return ["the digests are not those of the files of a policy"]
     for name in FILES:
         path = folder / name
         if not path.is_file():
             problems.append(f"{name} is missing")
-        elif not isinstance(listed, dict) or listed.get(name) != digest(path):
+        elif listed[name] != digest(path):
             problems.append(f"{name} differs from its digest")
-        elif name in (PARQUET, CSV) and (not isinstance(own, dict) or own.get(name) != digest(path)):
+        elif name in own and own[name] != digest(path):
             problems.append(f"{name} is not the one that the certificate was written for")
-    if not problems and (folder / HTML).read_text(encoding="utf-8") != page(document):
-        problems.append(f"{HTML} does not say what {JSON} says")
-    return problems
-
-
-def _regression_sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any]) -> float:
-    """In units of its noise: that of the dearest regression, from the noise of each and where it clipped."""
-    problem, unit, guarantee = document["problem"], document["unit"], document["guarantee"]
-    listed = [line for line in document["regressions"] if line["statistic"] == entry["statistic"]]
-    variances = entry["statistic"] == "regressions of variances"  # none after which everything is worth the same
-    last = int(problem["horizon"]) - variances
-    steps = {int(line["step"]) for line in listed}
-    whole = steps <= set(range(last)) if variances else steps == set(range(last))
-    if not whole or len(listed) > len(steps) or entry["uses"] != last:
-        raise ValueError(f"{entry['statistic']} are one for every step, {last} in all")
-    if not listed:
-        return float(entry["sensitivity"])
-    costs = [
-        regression_cost(
-            guarantee["neighbours"],
-            float(line["matrix_deviation"]),
-            [float(bound) for bound in line["clipped_at"]],
-            [float(sigma) for sigma in line["vector_deviations"]],
-            int(unit["episodes_per_user"]),
-        )
-        for line in listed
-    ]
-    return math.sqrt(2.0 * max(costs)) * float(entry["scale"])
-
-
-def _sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any]) -> float:
-    """In integer units (regressions: in units of their noise), from the problem and the unit alone."""
-    problem, unit, guarantee = document["problem"], document["unit"], document["guarantee"]
-    if entry["statistic"] in ("regressions of values", "regressions of variances"):
-        return _regression_sensitivity(entry, document)
-    steps = {"pilot steps": 1, "reported steps": 1}.get(entry["statistic"], int(problem["horizon"]))
-    units = {"visits": 1, "transitions": 1, "pilot steps": 1}.get(entry["statistic"], int(problem["reward_units"]))
-    if entry["statistic"] not in ("visits", "transitions", "rewards", "steps", "pilot steps", "reported steps"):
-        raise ValueError(f"nothing is known about {entry['statistic']!r}")
-    piled = bool(problem["pooled"]) and not (entry["statistic"] == "steps" and bool(problem["first_visits"]))
-    found = Counts.sensitivity(steps, guarantee["neighbours"], piled)
-    return (found.l1 if entry["norm"] == "l1" else found.l2) * units * int(unit["episodes_per_user"])
-
-
-def _derivation_problems(document: Mapping[str, Any]) -> list[str]:
-    problems = []
-    guarantee, unit = document["guarantee"], document["unit"]
-    if guarantee["model"] == "none":
-        claims = guarantee["epsilon"], guarantee["rho"], guarantee["sentence"], document["ledger"]
-        return [] if claims == (None, None, "no privacy", []) else [NO_CLAIM]
-    parts: dict[str, list[LedgerEntry]] = {}
-    for line in document["ledger"]:
-        if line["mechanism"] not in ("discrete-laplace", "discrete-gaussian"):
-            raise ValueError(f"nothing is known about {line['mechanism']!r}")
-        sensitivity = float(line["sensitivity"])
-        due = _sensitivity(line, document) if float(line["scale"]) > 0.0 else sensitivity
-        if not abs(sensitivity - due) <= TOLERANCE * due:
-            problems.append(f"one user can move {line['statistic']} by {due:g}, not by {sensitivity:g}")
-            sensitivity = due
-        law: Mechanism = "laplace" if line["mechanism"] == "discrete-laplace" else "gaussian"
-        derived = entry_of(str(line["statistic"]), law, sensitivity, float(line["scale"]), int(line["uses"]))
-        stated = math.inf if line["cost"] is None else float(line["cost"])
-        if not _agree(stated, derived.cost):
-            problems.append(
-                f"noise of scale {line['scale']:g} on {line['statistic']} costs {derived.cost:g}, not {stated:g}"
-            )
-        parts.setdefault(str(line["users"]), []).append(derived)
-    if not parts:
-        return ["the ledger is empty"]
-    totals = [ledger_total(entries) for entries in parts.values()]
-    delta = float(guarantee["delta"])
-    epsilon = max(_epsilon(total, delta) for total in totals)
-    stated = math.inf if guarantee["epsilon"] is None else float(guarantee["epsilon"])
-    if not _agree(stated, epsilon):
-        problems.append(
-            f"the ledger gives epsilon = {epsilon:g} at delta = {delta:g}, the certificate says {stated:g}"
-        )
-    if guarantee["rho"] is not None:
-        rho = max(total.rho for total in totals)
-        if not _agree(float(guarantee["rho"]), rho):
-            problems.append(f"the ledger gives rho = {rho:g}, the certificate says {guarantee['rho']:g}")
-    m = int(unit["episodes_per_user"])
-    again = Guarantee(
-        "central",
-        stated,
-        delta,
-        guarantee["rho"],
-        guarantee["neighbours"],
-        f"user ({m} episode{'s' if m > 1 else ''})",
+    if problems:
+        return problems
+    if (folder / JSON).read_bytes() != _dumped(document).encode():
+        return [f"{JSON} is not written as its content is (a key twice, or numbers in another form)"]
+    return (
+        [] if (folder / HTML).read_bytes() == page(document).encode() else [f"{HTML} does not say what {JSON} says"]
     )
-    if guarantee["sentence"] != again.sentence() or guarantee["model"] != "central":
-        problems.append(f"the guarantee reads {guarantee['sentence']!r}; its numbers read {again.sentence()!r}")
-    return problems
 
 
-def _agree(stated: float, derived: float) -> bool:
-    return stated == derived or abs(stated - derived) <= TOLERANCE * derived
-
-
-def _epsilon(total: Total, delta: float) -> float:
-    if total.gaussian_rho == 0.0:
-        return total.epsilon
-    return epsilon_of(total.rho, delta) if delta > 0.0 and math.isfinite(total.rho) else math.inf
+def _table_problems(folder: Path, policy: Policy) -> list[str]:
+    """The table for people against the one for programs."""
+    table = policy.table()
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    with (folder / CSV).open(newline="", encoding="utf-8") as file:
+        shown = list(csv.reader(file))
+    same = shown == [table.column_names, *([str(cell) for cell in row] for row in rows)]
+    return [] if same else [f"{CSV} and {PARQUET} are two different policies"]
 
 
 def _signer(folder: Path, public_key: Path | None) -> str | None:
@@ -386,11 +321,10 @@ def _signer(folder: Path, public_key: Path | None) -> str | None:
             raise ValueError("there is no signature to check the key against")
         return None
     try:
-        signature = json.loads(path.read_text(encoding="utf-8"))
-        raw = base64.b64decode(signature["public_key"], validate=True)
-        signed = base64.b64decode(signature["signature"], validate=True)
+        signed = json.loads(path.read_text(encoding="utf-8"))
+        raw = base64.b64decode(signed["public_key"], validate=True)
         key = Ed25519PublicKey.from_public_bytes(raw)
-        key.verify(signed, (folder / DIGESTS).read_bytes())
+        key.verify(base64.b64decode(signed["signature"], validate=True), (folder / DIGESTS).read_bytes())
     except (OSError, ValueError, KeyError, TypeError, InvalidSignature):
         raise ValueError("the signature does not fit the digests") from None
     if public_key is not None:
@@ -400,4 +334,4 @@ def _signer(folder: Path, public_key: Path | None) -> str | None:
             raise ValueError(f"{public_key} holds no readable public key: {error}") from None
         if not isinstance(expected, Ed25519PublicKey) or expected.public_bytes_raw() != raw:
             raise ValueError("the signature was made with another key")
-    return hashlib.sha256(raw).hexdigest()[:16]
+    return hashlib.sha256(raw).hexdigest()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import math
+import platform
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
+import duckdb
 import numpy as np
 
-from discreet import certificate
+from discreet import certificate, claims, spending
 from discreet.bonuses import Kind
 from discreet.catalog import ALGORITHMS as CATALOG
 from discreet.catalog import MODES, Algorithm
@@ -22,9 +25,10 @@ from discreet.mdp import FiniteMDP, Floats, distributions
 from discreet.moments import normalised_features
 from discreet.planning import optimal_plan, policy_value, uniform_policy
 from discreet.policy import Policy
-from discreet.privacy.accounting import Budget, Neighbours, compose_parallel, no_privacy
+from discreet.privacy.accounting import Budget, Neighbours, compose_parallel, no_privacy, unit_text
 from discreet.privacy.noise import NoiseSource
 from discreet.prospects import NEEDED, Prospect, forecast
+from discreet.provenance import source_digest
 from discreet.structure import Mask, PublicStructure
 from discreet.worth import Start
 
@@ -39,6 +43,7 @@ MOST_COUNTERS = 2_000_000_000
 SMALLER = "pool the steps or declare fewer states"
 #: One pair in six stands out of its noise by one standard deviation without any visit.
 HARDLY = 0.2
+LONGEST_TEXT = 200
 
 
 @dataclass(frozen=True)
@@ -52,19 +57,22 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A policy, its certificate, and notices for whoever holds the data (these are not private)."""
+    """A policy, its certificate, and for whoever holds the data (these are not private): notices, what was repaired
+    in the log, and how the release was written down."""
 
     policy: Policy
     certificate: dict[str, Any]
     notices: tuple[str, ...]
     repairs: Repairs = field(default_factory=Repairs)
+    recorded: spending.Record | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
         return tuple(self.certificate["warnings"])
 
     def save(self, folder: str | Path, key: Path | None = None) -> None:
-        certificate.write(Path(folder), self.policy, self.certificate, key)
+        with spending.told(self.recorded):
+            certificate.write(Path(folder), self.policy, self.certificate, key)
 
 
 def choose(
@@ -159,6 +167,10 @@ def fit(
     plan_horizon: int | None = None,
     seed: int | None = None,
     table: str | None = None,
+    ledger: str | Path | None = None,
+    total_epsilon: float | None = None,
+    purpose: str | None = None,
+    operator: str | None = None,
 ) -> Fitted:
     """Learn a policy from a log under a budget; without a seed the noise is cryptographically secure.
 
@@ -173,7 +185,12 @@ def fit(
     are left out of the one-hot learner's histogram, which carries no noise there.
     `plan_horizon`: plan for so many steps although only the log's `horizon` first ones of every episode count, where
     what happens does not depend on the step (pooled): fewer steps per user need less noise.
+
+    `ledger`: the file that records what is spent on these people (`spending`); beside the log unless stated, none for
+    sources in memory. What it comes to is refused above `total_epsilon`, once that was declared. `purpose` and
+    `operator` are written there and into the certificate.
     """
+    origin = _origin(operator, purpose)
     noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
     declared = _declared_rewards(rewards, log)
     start = None if initial is None else distributions("initial", initial)
@@ -188,6 +205,12 @@ def fit(
     if phi is None and _counters(log) > MOST_COUNTERS:
         raise ValueError(f"states, actions and steps make {_counters(log):,} counters, too many; {SMALLER}")
     spent = Budget.pure(math.inf) if budget is None else budget
+    cost = spending.cost_of(budget, neighbours)
+    where = spending.beside(source) if ledger is None else Path(ledger)
+    if where is not None:
+        spending.check(where, cost, total_epsilon)
+    elif total_epsilon is not None:
+        raise ValueError("total_epsilon is compared with what a ledger records; say where that is kept")
     log = replace(log, first_visits=name == "one-hot" and log.pooled and spent.kind != "pure")
     data = LoggedData(source, log, table)
     choice = choose(algorithm, log, budget, neighbours, data.num_users, mode, phi is not None)
@@ -211,8 +234,26 @@ def fit(
     )
     learn = FROM_LOGS[choice.algorithm].learn
     assert learn is not None
+    release = spending.Release(
+        cost,
+        origin["serial"],
+        origin["date"],
+        choice.algorithm,
+        unit_text(log.episodes_per_user),
+        noise.simulation,
+        operator,
+        purpose,
+    )
+    recorded = None
     try:
-        return _fitted(learn(task), choice, task, notices)
+        if where is not None:
+            recorded = spending.spend(where, release, spending.log_digest(source), total_epsilon)
+    except spending.Unrecorded:
+        if ledger is not None or total_epsilon is not None or (where is not None and where.exists()):
+            raise
+    try:
+        with spending.told(recorded):
+            return _fitted(learn(task), choice, task, notices, origin, recorded)
     except MemoryError:
         raise ValueError(f"there is not enough memory for {_counters(log):,} counters; {SMALLER}") from None
 
@@ -291,7 +332,47 @@ def _feature_table(
 # The certificate ----------------------------------------------------------------------------------------------------
 
 
-def _fitted(learned: Outcome, choice: Choice, task: Task, told: tuple[str, ...]) -> Fitted:
+def _origin(operator: str | None, purpose: str | None) -> dict[str, Any]:
+    """When, by whom and with what, before any data are read: nothing here depends on them."""
+    for name, text in (("operator", operator), ("purpose", purpose)):
+        if text is not None and not (text.isprintable() and 0 < len(text) <= LONGEST_TEXT):
+            raise ValueError(f"{name} is not one line of 1 to {LONGEST_TEXT} printable characters")
+    return {
+        "serial": secrets.token_hex(16),
+        "date": spending.today(),
+        "source_digest": source_digest(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "duckdb": duckdb.__version__,
+        "operator": operator,
+        "purpose": purpose,
+    }
+
+
+def _spending(recorded: spending.Record | None) -> dict[str, Any]:
+    """Of everything in the ledger: how many were of the same bytes would say whether the log has changed."""
+    total = None if recorded is None else recorded.total.to_json()
+    return {
+        "commitment": None if recorded is None else recorded.commitment,
+        "releases_before": None if recorded is None else recorded.before,
+        "total": None if total is None else total["sentence"],
+        **{
+            f"total_{name}_with_this_release": None if total is None else total[name]
+            for name in ("epsilon", "delta", "rho")
+        },
+        "ledger_line": None if recorded is None else recorded.line,
+        "meaning": claims.UNRECORDED if recorded is None else claims.RECORDED,
+    }
+
+
+def _fitted(
+    learned: Outcome,
+    choice: Choice,
+    task: Task,
+    told: tuple[str, ...],
+    origin: dict[str, Any],
+    recorded: spending.Record | None,
+) -> Fitted:
     from importlib.metadata import version
 
     plan, log, num_users = learned.plan, task.log, task.data.num_users
@@ -313,9 +394,9 @@ def _fitted(learned: Outcome, choice: Choice, task: Task, told: tuple[str, ...])
         prospect = forecast(log, task.budget, num_users, task.neighbours, choice.algorithm, known, dimension, support)
     warnings = [*told, *_warnings(learned, covered, prospect)]
     if task.noise.simulation:
-        warnings.insert(0, certificate.SIMULATED)
+        warnings.insert(0, claims.SIMULATED)
     if not math.isfinite(guarantee.epsilon) and guarantee.rho is None:
-        warnings.insert(0, certificate.NOT_PRIVATE)
+        warnings.insert(0, claims.NOT_PRIVATE)
     stated = guarantee.to_json()
     if support is not None and private:
         facts = PublicStructure(successors=support).assumptions()
@@ -324,12 +405,13 @@ def _fitted(learned: Outcome, choice: Choice, task: Task, told: tuple[str, ...])
         "format": certificate.FORMAT,
         "version": version("discreet"),
         "simulation": task.noise.simulation,
+        "origin": origin,
         "guarantee": {key: value for key, value in stated.items() if key != "entries"},
         "unit": {
             "users": num_users,
             "episodes_per_user": log.episodes_per_user,
             "steps_per_episode": log.horizon,
-            "bound": _bound_text(log),
+            "bound": claims.bound_text(log.enforce, log.episodes_per_user, log.horizon),
             "enforced": log.enforce,
         },
         "problem": {
@@ -347,20 +429,11 @@ def _fitted(learned: Outcome, choice: Choice, task: Task, told: tuple[str, ...])
         },
         "algorithm": {"name": choice.algorithm, "why": choice.why, "mode": task.mode, **learned.settings},
         "estimate": {**learned.estimate, "covered_state_actions": covered},
-        "protected": [
-            "every step of every user, all her episodes together: states, actions, rewards and how long she stayed",
-            "all files of this folder together, however they are combined with other knowledge",
-        ]
-        if private
-        else [],
-        "not_protected": [
-            *(() if private else ("everybody in the log: the data were used as they are",)),
-            f"that the log is of {num_users} users (their number is public), and everything that was declared",
-            "what is true of people in general, whether or not a given person is in the log",
-            "messages of the program to whoever ran it: numbers of unreadable rows, running time and memory",
-        ],
+        "protected": claims.protected(private),
+        "not_protected": claims.not_protected(private, num_users),
         "warnings": warnings,
-        "meaning": certificate.MEANING,
+        "meaning": claims.MEANING,
+        "spending": _spending(recorded),
         "ledger": certificate.ledger_json(parts),
     }
     if learned.regressions and private:
@@ -368,21 +441,13 @@ def _fitted(learned: Outcome, choice: Choice, task: Task, told: tuple[str, ...])
     notices = (*learned.repairs.sentences(),)
     if notices:
         notices = (*notices, "these numbers are not private: keep them with the log")
-    return Fitted(policy, document, notices, learned.repairs)
+    return Fitted(policy, document, notices, learned.repairs, recorded)
 
 
 def _support_text(support: Mask) -> str:
     """Says what was declared without repeating it: how much, and a digest to compare a file with."""
     digest = hashlib.sha256(np.packbits(support).tobytes()).hexdigest()
     return f"{int(support.sum())} of {support.size}, sha256 of the packed bits {digest}"
-
-
-def _bound_text(log: LogFormat) -> str:
-    if not log.enforce:
-        return "declared by the holder of the data, not enforced"
-    m = log.episodes_per_user
-    which = "the first episode" if m == 1 else f"the first {m} episodes"
-    return f"{which} of every user by episode number, and of these the steps 0 to {log.horizon - 1}"
 
 
 def _warnings(learned: Outcome, covered: float, prospect: Prospect | None) -> list[str]:

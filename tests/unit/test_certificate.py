@@ -58,7 +58,7 @@ def rewritten(folder: Path, change, digests: bool = True) -> None:
         (Budget.pure(1.0), {"log": LogFormat(1, 1, 1, early_end="keep", num_users=10**6)}),
     ],
 )
-def test_what_was_written_is_valid(budget, options, tmp_path):
+def test_what_was_written_is_consistent_and_without_a_signature_not_valid(budget, options, tmp_path):
     log = options.pop("log", LOG)
     found = fitted(budget, log, **options)
     found.save(tmp_path)
@@ -71,18 +71,20 @@ def test_what_was_written_is_valid(budget, options, tmp_path):
     else:
         assert stated["rho"] == pytest.approx(budget.rho)
     assert verdict.signed_by is None
+    assert not verdict.valid
+    assert verdict.verdict == "consistent (unsigned): anyone may have written it"
 
 
 @pytest.mark.parametrize("name", [*certificate.FILES, certificate.DIGESTS])
 def test_a_changed_or_missing_file_is_found(folder, name):
-    assert certificate.verify(folder).valid
+    assert certificate.verify(folder).consistent
     path = folder / name
     original = path.read_bytes()
     middle = len(original) // 2
     path.write_bytes(original[:middle] + bytes([original[middle] ^ 1]) + original[middle + 1 :])
-    assert not certificate.verify(folder).valid
+    assert not certificate.verify(folder).consistent
     path.unlink()
-    assert not certificate.verify(folder).valid
+    assert not certificate.verify(folder).consistent
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_a_forger_with_fresh_digests_must_still_forge_the_arithmetic(folder, cha
             document.setdefault(key, empty)
 
     rewritten(folder, attempt)
-    assert not certificate.verify(folder).valid
+    assert not certificate.verify(folder).consistent
 
 
 def test_a_policy_from_elsewhere_is_found(folder, tmp_path):
@@ -132,9 +134,9 @@ def test_a_simulation_says_so_and_needs_permission(tmp_path):
     assert found.certificate["simulation"] is True
     assert certificate.SIMULATED in found.warnings
     assert certificate.verify(tmp_path).problems == (certificate.SIMULATED,)
-    assert certificate.verify(tmp_path, allow_simulation=True).valid
+    assert certificate.verify(tmp_path, allow_simulation=True).consistent
     rewritten(tmp_path, lambda d: (d.pop("simulation") and None) or d.update(simulation=None))
-    assert not certificate.verify(tmp_path).valid
+    assert not certificate.verify(tmp_path).consistent
 
 
 def keys(tmp_path, name="key"):
@@ -156,10 +158,15 @@ def test_signatures(tmp_path):
     other, other_public = keys(tmp_path, "other")
     folder = tmp_path / "policy"
     fitted().save(folder, private)
-    assert len(certificate.verify(folder).signed_by) == 16
-    assert certificate.verify(folder, public_key=public).valid
+    named = certificate.verify(folder)
+    assert len(named.signed_by) == 64
+    assert (named.consistent, named.valid) == (True, False)
+    assert named.verdict == f"consistent (signed by a key nobody vouched for: {named.signed_by})"
+    vouched = certificate.verify(folder, public_key=public)
+    assert vouched.valid
+    assert vouched.verdict == f"valid: signed by {named.signed_by}"
     assert "another key" in certificate.verify(folder, public_key=other_public).problems[0]
-    rewritten(folder, lambda d: d["warnings"].append("none at all"))
+    rewritten(folder, lambda d: d["origin"].update(purpose="none at all"))
     assert certificate.verify(folder).problems == ("the signature does not fit the digests",)
     fitted().save(folder)  # written again without a key: the old signature must not stay
     assert certificate.verify(folder).signed_by is None

@@ -169,7 +169,7 @@ def test_fewer_items_teach_more_and_the_certificate_says_what_was_declared(tmp_p
     again = offline.fit(table, log, Budget.pure(1.0), seed=0, successors=other).certificate["problem"]
     assert again["successors_known"].split()[-1] != problem["successors_known"].split()[-1]
     found.save(tmp_path)
-    assert certificate.verify(tmp_path, allow_simulation=True).valid
+    assert certificate.verify(tmp_path, allow_simulation=True).consistent
 
 
 def test_what_lies_outside_changes_nothing_and_impossible_actions_are_never_taken():
@@ -268,7 +268,7 @@ def test_few_counted_steps_cost_little_and_plans_reach_further(tmp_path):
     assert found.certificate["problem"]["planned_steps"] == 20
     assert found.certificate["unit"]["steps_per_episode"] == counted
     found.save(tmp_path)
-    assert certificate.verify(tmp_path, allow_simulation=True).valid
+    assert certificate.verify(tmp_path, allow_simulation=True).consistent
 
 
 def test_the_command_line_takes_both_declarations(tmp_path):

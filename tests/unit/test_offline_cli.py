@@ -53,7 +53,9 @@ def test_a_policy_in_one_command_that_verifies_and_can_be_evaluated(log, tmp_pat
     assert json.loads((out / "certificate.json").read_text())["guarantee"]["epsilon"] == 1.0
     verified = run("verify", out, "--json")
     assert verified.exit_code == 0
-    assert json.loads(verified.stdout)["valid"] is True
+    found = json.loads(verified.stdout)
+    assert (found["consistent"], found["valid"]) == (True, False)
+    assert found["verdict"] == "consistent (unsigned): anyone may have written it"
     worth = json.loads(run("evaluate", out, "--env", "riverswim", "--json").stdout)
     assert set(worth) == {"value", "value_optimal", "value_random", "gap_ratio"}
     assert worth["gap_ratio"] < 0.2
@@ -74,7 +76,9 @@ def test_an_altered_policy_and_a_simulation_do_not_verify(log, tmp_path):
     assert "simulation" in refused.stdout
     allowed = run("verify", out, "--allow-simulation")
     assert allowed.exit_code == 0
-    assert "valid: central DP, ε = 1" in allowed.stdout
+    assert allowed.stdout == "consistent (unsigned): anyone may have written it\nstates: " + (
+        "central DP, ε = 1 per user, replace-one\n"
+    )
     (out / "policy.csv").write_text((out / "policy.csv").read_text().replace("0,0,", "0,0,", 1) + "9,9,9\n")
     altered = run("verify", out, "--allow-simulation", "--json")
     assert altered.exit_code == 1
@@ -251,11 +255,11 @@ def test_one_person_with_very_many_rows_counts_once(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table(everybody), tmp_path / "log.parquet")
     done = run(
         *("fit", tmp_path / "log.parquet", "--states", 1, "--actions", 1, "--horizon", 1, "--epsilon", "inf"),
-        *("--algorithm", "dp-apvi", "--out", tmp_path / "policy", "--json"),
+        *("--algorithm", "dp-apvi", "--out", tmp_path / "policy", "--repairs", tmp_path / "repairs.json", "--json"),
     )
     document = json.loads(done.stdout)
     assert document["unit"]["users"] == 10
-    assert document["not_private"]["cut_rows"] == n - 1
+    assert json.loads((tmp_path / "repairs.json").read_text())["cut_rows"] == n - 1
 
 
 def test_calibrate_offline_counts_users_before_any_data():

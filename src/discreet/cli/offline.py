@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from discreet.cli.privacy import one_of
-from discreet.cli.terminal import compilation_notice, note, say, say_json, show, working
+from discreet.cli.terminal import compilation_notice, interrupted, note, say, say_json, show, working
 
 if TYPE_CHECKING:
     from discreet.bonuses import Kind
@@ -89,12 +92,30 @@ def fit(
     engine: Annotated[str, typer.Option(help="duckdb, or spark (needs discreet\\[spark]).")] = "duckdb",
     seed: Annotated[int | None, typer.Option(help="A simulation with repeatable noise: protects nobody.")] = None,
     sign: Annotated[Path | None, typer.Option(help="Sign with this Ed25519 key (PEM).")] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="Where releases are written down.", show_default="beside the log: LOG.spent.jsonl"),
+    ] = None,
+    total_epsilon: Annotated[
+        float | None,
+        typer.Option(help="Refuse what brings all releases in the ledger above this, now and from now on."),
+    ] = None,
+    purpose: Annotated[str | None, typer.Option(help="For the ledger and the certificate: what it is for.")] = None,
+    operator: Annotated[
+        str | None,
+        typer.Option(help="For the ledger and the certificate: who releases.", show_default="in the ledger: you"),
+    ] = None,
+    repairs: Annotated[
+        Path | None,
+        typer.Option(help="Write how many rows were left out, and why, to this JSON file: not private."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Learn a policy from logged trajectories and write it with a certificate of its privacy.
 
     The log has the columns user, episode (optional), step, state, action, reward and next_state (optional), one row
-    per step, counted from 0. Files are only read.
+    per step, counted from 0. Files are only read. Every release is written down in a ledger beside the log, before
+    any noise is drawn; the certificate says what all of them cost together.
 
     [bold]Examples[/bold]
 
@@ -107,8 +128,10 @@ def fit(
     discreet fit log.parquet --states 9 --actions 4 --horizon 5 --algorithm apvi --out open/        without privacy
 
     [bold]Then[/bold] discreet verify policy/, discreet evaluate policy/, and read policy/certificate.html.
+
+    [bold]Exit codes[/bold] 0 done, 2 refused or failed (nothing was written), 130 interrupted.
     """
-    from discreet import certificate, offline
+    from discreet import certificate, offline, spending
 
     log = log_format(
         states, actions, horizon, pooled, columns, reward_range, early_end, episodes_per_user, users, not trust_bounds
@@ -122,7 +145,10 @@ def fit(
     if algorithm not in offline.OPEN or epsilon is not None or rho is not None or delta:
         budget = budget_of(epsilon, delta, rho)
     certificate.check_folder(out, sign)
-    with compilation_notice(), working("reading the log and planning"):
+    if repairs is not None and repairs.is_dir():
+        raise ValueError(f"--repairs is {repairs}, a folder; expected a file")
+    where = ledger if ledger is not None else spending.beside(logs)
+    with unwritten(), compilation_notice(), working("reading the log and planning"):
         fitted = offline.fit(
             source_of(logs, engine),
             log,
@@ -140,15 +166,26 @@ def fit(
             plan_horizon=plan_horizon,
             seed=seed,
             table=table,
+            ledger=ledger if engine == "duckdb" else where,
+            total_epsilon=total_epsilon,
+            purpose=purpose,
+            operator=operator,
         )
         fitted.save(out, sign)
+    if repairs is not None:
+        counted = {"not_private": "for whoever holds the log", **vars(fitted.repairs)}
+        repairs.write_text(json.dumps(counted, indent=2) + "\n", encoding="utf-8")
     for line in fitted.notices:
         note(f"notice: {line}")
+    for line in () if fitted.recorded is None else fitted.recorded.sentences():
+        note(f"ledger: {line}")
+    if fitted.recorded is None:
+        note(f"notice: nothing records this release, for {where} cannot be written; give --ledger")
     for line in fitted.warnings:
         note(f"warning: {line}")
     document = fitted.certificate
     if as_json:
-        say_json({**document, "folder": str(out), "not_private": vars(fitted.repairs)})
+        say_json({**document, "folder": str(out)})
         return
     say(f"policy: {out} ({document['algorithm']['name']}: {document['algorithm']['why']})")
     say(f"guarantee: {document['guarantee']['sentence']}, {document['unit']['users']:,} users")
@@ -158,6 +195,17 @@ def fit(
         if worth[key] is not None:
             say(f"{name} value: {worth[key]:.4g}, surely at least {worth['value_lower']:.4g}")
             break
+
+
+@contextmanager
+def unwritten() -> Iterator[None]:
+    """Whoever interrupts a fit is told that there is no folder."""
+    try:
+        yield
+    except BaseException as error:
+        if interrupted(error):
+            error.add_note("nothing was written")
+        raise
 
 
 def log_format(
@@ -347,10 +395,24 @@ def verify(
     allow_simulation: Annotated[
         bool, typer.Option("--allow-simulation", help="Accept a fit whose noise came from a seed.")
     ] = False,
-    public_key: Annotated[Path | None, typer.Option(help="Require a signature by this key (PEM).")] = None,
+    public_key: Annotated[
+        Path | None, typer.Option(help="The key (PEM) of whom you trust: only what it has signed is valid.")
+    ] = None,
+    require_signature: Annotated[
+        bool, typer.Option("--require-signature", help="Exit with 1 unless the folder is valid: signed by that key.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Derive the guarantee of a policy again and compare all files with their digests: 0 if valid, 1 if altered."""
+    """Derive all that a certificate says again, and compare all files with their digests.
+
+    [bold]valid[/bold]: consistent, and signed with the key that was given.
+
+    [bold]consistent[/bold]: nothing contradicts itself; but whoever has this program can write such a folder about
+    any policy, so that only a signature by a key you know says where it came from.
+
+    [bold]Exit codes[/bold] 0 valid or consistent; 1 altered, inconsistent, without privacy or a simulation, and with
+    --require-signature whatever is not valid; 2 not a folder.
+    """
     from discreet import certificate
 
     if not folder.is_dir():
@@ -359,21 +421,24 @@ def verify(
     if as_json:
         say_json(
             {
+                "verdict": found.verdict,
                 "valid": found.valid,
+                "consistent": found.consistent,
                 "problems": list(found.problems),
                 "guarantee": {"sentence": found.sentence, "epsilon": found.epsilon},
                 "simulation": found.simulation,
                 "signed_by": found.signed_by,
             }
         )
-    elif found.valid:
-        say(f"valid: {found.sentence}")
-        unsigned = "unsigned: consistent, but anybody may have made it"
-        say(unsigned if found.signed_by is None else f"signed by the key {found.signed_by}")
+    elif found.consistent:
+        say(found.verdict)
+        say(f"states: {found.sentence}")
+        if require_signature and not found.valid:
+            say("NOT VALID: a signature is required, by the key that --public-key gives")
     else:
         for problem in found.problems:
             say(f"NOT VALID: {problem}")
-    if not found.valid:
+    if not (found.valid if require_signature else found.consistent):
         raise typer.Exit(ALTERED)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
@@ -16,6 +17,9 @@ from typer.core import TyperGroup
 
 WRONG_INPUT = 2
 INTERRUPTED = 130
+NOBODY_READS = 141
+#: What an interrupted command leaves, where it is not nothing.
+KEPT = dict.fromkeys(("run", "demo"), "seeds that were finished are kept")
 
 
 def say(*things: Any) -> None:
@@ -39,7 +43,8 @@ def say_json(document: Mapping[str, Any]) -> None:
 
 
 class Commands(TyperGroup):
-    """Turns mistakes of the user into one sentence and exit code 2; what else goes wrong keeps its traceback."""
+    """Turns mistakes of the user, and a disk, a memory or a file that fails, into one sentence and exit code 2; what
+    else goes wrong keeps its traceback."""
 
     def main(
         self,
@@ -52,30 +57,53 @@ class Commands(TyperGroup):
     ) -> Any:
         try:
             status = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
-        except KeyboardInterrupt:
-            note("interrupted; seeds that were finished are kept")
-            sys.exit(INTERRUPTED)
-        except Exception as error:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            with suppress(OSError):  # what is left in the buffer has no reader either
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(NOBODY_READS)
+        except (KeyboardInterrupt, Exception) as error:
+            if interrupted(error):
+                given = list(sys.argv[1:] if args is None else args)
+                kept = [KEPT[name] for name in given[:1] if name in KEPT]
+                note("; ".join(["interrupted", *kept, *notes(error)]))
+                sys.exit(INTERRUPTED)
             sentence = mistake(error)
             if sentence is None:
                 raise
-            note(f"Error: {sentence}")
+            note(f"Error: {'; '.join([sentence, *notes(error)])}")
             sys.exit(WRONG_INPUT)
         if isinstance(status, int) and status != 0:
             sys.exit(status)
         return status
 
 
-def mistake(error: Exception) -> str | None:
-    """What the user did wrong, or None when it was not the user.
+def notes(error: BaseException) -> list[str]:
+    """What was added to an error on its way: that a budget is spent, that nothing was written."""
+    return list(getattr(error, "__notes__", ()))
+
+
+def interrupted(error: BaseException) -> bool:
+    """Whether it was Ctrl-C, also as the database says it."""
+    return isinstance(error, KeyboardInterrupt) or type(error).__name__ == "InterruptException"
+
+
+def mistake(error: BaseException) -> str | None:
+    """What the user did wrong or the machine could not do, or None when it was neither.
 
     Usage errors of the command line know how to describe themselves; a ValueError is the user's when one of our own
-    modules raised it to refuse an input (numpy and the like raise them for other reasons).
+    modules raised it to refuse an input (numpy and the like raise them for other reasons). None of the sentences says
+    what a file holds.
     """
     if hasattr(error, "format_message"):
         return str(error.format_message())
+    if isinstance(error, UnicodeDecodeError):
+        return f"a file is not text in {error.encoding} (byte {error.start}); save it as UTF-8"
     if isinstance(error, MemoryError):
-        return "there is not enough memory for this; take fewer states, steps or jobs"
+        return "there is not enough memory for this; take fewer states, steps or jobs, or pool the steps"
+    if isinstance(error, OSError) and error.errno:
+        file = f"{error.filename}: " if isinstance(error.filename, (str, os.PathLike)) else ""
+        return f"{file}{os.strerror(error.errno)}"
     if isinstance(error, ValueError):
         *_, (frame, _) = traceback.walk_tb(error.__traceback__)
         if str(frame.f_globals.get("__name__", "")).startswith("discreet."):
