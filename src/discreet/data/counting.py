@@ -25,6 +25,9 @@ from discreet.statistics import Counts, CountSpec
 MARKS = 62
 
 
+CHECK = "check the declared states, actions and horizon (states or actions that have names need a list of them)"
+
+
 @dataclass(frozen=True)
 class Repairs:
     """What was wrong with a log and left out. These numbers are not private: they are for whoever holds the data."""
@@ -56,6 +59,8 @@ class Repairs:
         for column, reasons in self.columns.items():
             listed = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items())
             lines.append(f"column {column!r}: {listed}")
+        if self.rows <= self.unreadable_rows + self.cut_rows:
+            lines.append(f"no row of the log can be counted: {CHECK}")
         if self.counted_from_one:
             lines.append("no row has step 0: if steps are counted from 1, say so (--first-step 1, first_step=1)")
         return tuple(lines)
@@ -183,6 +188,7 @@ def _changes(column: pa.ChunkedArray) -> NDArray[np.bool_]:
 
 #: A number in text: decimal, ASCII, perhaps with spaces around it. Short of this, text is a bool, a name or nothing.
 NUMBER = " *[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)? *"
+NAN = "CAST('NaN' AS DOUBLE)"
 TRUE, FALSE, MISSING = " *[tT][rR][uU][eE] *", " *[fF][aA][lL][sS][eE] *", " *([nN][aA][nN] *)?"
 
 #: Whole numbers are cut to −1 and this, both of which are out of every range.
@@ -222,7 +228,9 @@ def _check_columns(engine: Engine, log: LogFormat, kinds: dict[str, Kind]) -> No
         )
     for role in ("step", "state", "action", "next_state", "reward"):
         if kinds.get(log.column(role)) == "other" and (role in ("step", "reward") or _names(log, role) is None):
-            expected = "numbers" if role == "reward" else f"whole numbers from {log.first_step if role == 'step' else 0}"
+            expected = (
+                "numbers" if role == "reward" else f"whole numbers from {log.first_step if role == 'step' else 0}"
+            )
             raise ValueError(
                 f"column {log.column(role)!r} holds neither numbers, bools nor text; expected {expected}"
             )
@@ -235,87 +243,96 @@ def _names(log: LogFormat, role: str) -> tuple[str, ...] | None:
 
 
 def _number(engine: Engine, value: str, kind: Kind) -> str:
-    """The value as a number, or NULL. Typed numbers stay what they are (NaN is none, unless it is a reward)."""
+    """The value as a number: NULL if nothing is there, NaN if it is no number. Typed columns stay what they are."""
     if kind == "text":
         return (
             f"CASE WHEN {engine.matches(value, NUMBER)} THEN TRY_CAST({value} AS DOUBLE) "
-            f"WHEN {engine.matches(value, TRUE)} THEN 1.0 WHEN {engine.matches(value, FALSE)} THEN 0.0 END"
+            f"WHEN {engine.matches(value, TRUE)} THEN 1.0 WHEN {engine.matches(value, FALSE)} THEN 0.0 "
+            f"WHEN NOT {engine.matches(value, MISSING)} THEN {NAN} END"
         )
     if kind == "bool":
         return f"CAST({value} AS INT)"
     return value if kind == "int" else f"CAST({value} AS DOUBLE)"
 
 
-def _present(engine: Engine, value: str, kind: Kind) -> str:
-    """Whether something is written there."""
-    if kind == "text":
-        return f"coalesce(NOT {engine.matches(value, MISSING)}, FALSE)"
-    if kind == "float":
-        return f"coalesce(CAST({value} AS DOUBLE) < CAST('NaN' AS DOUBLE), FALSE)"
-    return f"{value} IS NOT NULL"
+def _there(value: str, kind: Kind) -> str:
+    """Whether there was anything, from `_number`; a typed NaN is what a table has for nothing."""
+    return f"coalesce({value} < {NAN}, FALSE)" if kind == "float" else f"{value} IS NOT NULL"
 
 
 def _whole(value: str, kind: Kind, first: int = 0) -> str:
     """The number as a whole one counted from `first`, or NULL."""
     if kind in ("int", "bool"):
-        if not first:
-            return value
-        return f"CASE WHEN {value} BETWEEN {first} AND {LARGE} THEN CAST({value} AS INT) - {first} WHEN {value} < {LARGE} THEN -1 WHEN {value} >= {LARGE} THEN {LARGE} END"
+        return (
+            value
+            if not first
+            else (
+                f"CASE WHEN {value} < {first} THEN -1 WHEN {value} > {LARGE} THEN {LARGE} "
+                f"ELSE CAST({value} AS INT) - {first} END"
+            )
+        )
     return (
-        f"CASE WHEN {value} < 0 THEN -1 WHEN {value} = CAST('NaN' AS DOUBLE) THEN NULL WHEN {value} > {LARGE} "
-        f"THEN {LARGE} WHEN {value} = floor({value}) THEN CAST({value} AS INT) - {first} END"
+        f"CASE WHEN {value} < {first} THEN -1 WHEN {value} >= {NAN} THEN NULL WHEN {value} > {LARGE} THEN {LARGE} "
+        f"WHEN {value} = floor({value}) THEN CAST({value} AS INT) - {first} END"
     )
 
 
-def _episode(engine: Engine, value: str, kind: Kind) -> str:
-    """What tells episodes of a person apart, in their order, or NULL.
+def _who_of(value: str, kind: Kind) -> str:
+    """A user as she is named, text character by character; NULL: nobody."""
+    if kind == "text":
+        return f"CASE WHEN {value} <> '' AND lower({value}) <> 'nan' THEN {value} END"
+    return f"CASE WHEN {value} < {NAN} THEN {value} END" if kind == "float" else value
 
-    Texts that are whole numbers come first, in order of the numbers (their length is written before them), then the
-    others in order of their characters.
+
+def _episode(engine: Engine, value: str, kind: Kind) -> str:
+    """What tells episodes of a person apart, in their order; NULL: no episode.
+
+    Of texts, whole numbers come first, in order of the numbers (their length is written before them), then the others
+    in order of their characters.
     """
-    if kind == "float":
-        return f"CASE WHEN {_present(engine, value, kind)} THEN {value} END"
     if kind != "text":
-        return value
+        return _who_of(value, kind)
     digits = f"CAST(CAST(TRY_CAST({value} AS DOUBLE) AS BIGINT) AS STRING)"
-    number = f"{engine.matches(value, ' *[0-9]{1,15}([.]0*)? *')}"
     return (
-        f"CASE WHEN {number} THEN concat(chr(CAST(64 + length({digits}) AS INT)), {digits}) "
-        f"WHEN {_present(engine, value, kind)} THEN concat('~', {value}) END"
+        f"CASE WHEN {engine.matches(value, '[0-9]|[1-9][0-9]{1,14}')} "
+        f"THEN concat(chr(CAST(64 + length({value}) AS INT)), {value}) "
+        f"WHEN {engine.matches(value, ' *[0-9]{1,15}([.]0*)? *')} "
+        f"THEN concat(chr(CAST(64 + length({digits}) AS INT)), {digits}) "
+        f"WHEN NOT {engine.matches(value, MISSING)} THEN concat('~', {value}) END"
     )
 
 
 def _parsed(engine: Engine, log: LogFormat, kinds: dict[str, Kind]) -> str:
     """All rows of the log under the names of this module, every value read alone and by one rule.
 
-    Of each value: the number, and whether anything was there; who has no name is NULL.
+    Of each value: the number, and whether anything was there.
     """
     kind = {role: kinds[log.column(role)] for role in ROLES if log.column(role) in kinds}
     column = {role: "l." + engine.quoted(log.column(role)) for role in kind}
     column |= {role: f"CAST({value} AS STRING)" for role, value in column.items() if kind[role] == "text"}
-    user = column["user"]
-    if kind["user"] in ("text", "float"):
-        user = f"CASE WHEN {_present(engine, user, kind['user'])} THEN {user} END"
-    episode = _episode(engine, column["episode"], kind["episode"]) if "episode" in column else "0"
+    user, episode = _who_of(column["user"], kind["user"]), "0"
+    if "episode" in column:
+        episode = _episode(engine, column["episode"], kind["episode"])
     inner = [f"{user} AS person", f"{column['user']} IS NOT NULL AS formed", f"{episode} AS episode"]
     outer, joins = ["person", "formed", "episode"], []
     for role in ("step", "state", "action", "next_state", "reward"):
         if role not in column:
             continue
-        there = _present(engine, column[role], kind[role])
-        if _names(log, role) is not None:
-            dictionary = "action_names" if role == "action" else "state_names"
-            joins.append(f"LEFT JOIN {dictionary} AS {role}_of ON {role}_of.name = CAST({column[role]} AS STRING)")
-            inner += [f"{role}_of.code AS {role}", f"{role}_of.code IS NOT NULL OR {there} AS {role}_there"]
-            outer.append(role)
-        else:
-            inner += [f"{_number(engine, column[role], kind[role])} AS {role}", f"{there} AS {role}_there"]
+        if _names(log, role) is None:
+            inner.append(f"{_number(engine, column[role], kind[role])} AS {role}")
+            outer.append(f"{_there(role, kind[role])} AS {role}_there")
             if role != "reward":
                 outer.append(f"{_whole(role, kind[role], log.first_step if role == 'step' else 0)} AS {role}")
-        outer.append(f"{role}_there")
+        else:
+            dictionary = "action_names" if role == "action" else "state_names"
+            text = f"CAST({column[role]} AS STRING)"
+            joins.append(f"LEFT JOIN {dictionary} AS {role}_of ON {role}_of.name = {text}")
+            there = f"{role}_of.code IS NOT NULL OR coalesce(NOT {engine.matches(text, MISSING)}, FALSE)"
+            inner += [f"{role}_of.code AS {role}", f"{there} AS {role}_there"]
+            outer += [role, f"{role}_there"]
     low, high = log.reward_range
     reward = "reward"
-    if kind["reward"] == "text":
+    if kind["reward"] == "text":  # what is too large for a number is none
         reward = "CASE WHEN reward BETWEEN -1.7976931348623157E308 AND 1.7976931348623157E308 THEN reward END"
     outer.append(f"({reward} - ({low!r})) / {high - low!r} AS paid")
     return f"SELECT {', '.join(outer)} FROM (SELECT {', '.join(inner)} FROM log AS l {' '.join(joins)}) AS cells"

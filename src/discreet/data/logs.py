@@ -1,8 +1,8 @@
 """Where logged trajectories come from: files, tables in memory, plain arrays, Minari datasets, databases, Spark.
 
 Every source becomes one relation named `log` in an engine that speaks SQL. Sources are only ever read. What type a
-column has is known before its first value is read (from the schema; columns of files of text and of Python objects are
-text), so that no value can change how others are read.
+column has is known before its first value is read (from the schema; files of text and Python objects are text): no
+value can change how others are read.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Delimited text (CSV, TSV) as a table of text: a fixed dialect in which no line can change how another is read.
 
 UTF-8; the first line names the columns; fields are separated by commas (.csv) or tabs (.tsv) and may stand in double
-quotes, where a quote is written twice (RFC 4180). One physical line is one row: nothing continues on the next line, not
-even inside quotes. Every field of a row is a text, perhaps an empty one. A malformed line (too many or too few
-fields, a stray or unclosed quote, NUL, bytes that are not UTF-8, more than `LONGEST_LINE` bytes) is a row without any
-value, so that it belongs to nobody. Nothing is guessed from the data: no types, separators, comments or missing values.
+quotes, where a quote is written twice (RFC 4180). One physical line is one row: nothing continues on the next line,
+not even inside quotes; empty lines are none. Every field of a row is a text, perhaps an empty one. A malformed line
+(too many or too few fields, a stray or unclosed quote, NUL, bytes that are not UTF-8, more than `LONGEST_LINE` bytes)
+is a row without any value, so that it belongs to nobody. Nothing is guessed from the data: no types, separators,
+comments or missing values.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class TextFile:
     def opened(cls, path: str, delimiter: str) -> TextFile:
         """Read the first line, which is the public description of the file; any fault in it is refused."""
         with _stream(path) as stream:
-            line, found, _ = _bytes(stream, LONGEST_LINE + 1).removeprefix(BOM).partition(b"\n")
+            line, _, _ = _bytes(stream, LONGEST_LINE + 8).removeprefix(BOM).partition(b"\n")
         line = line.removesuffix(b"\r")
         if not line:
             raise ValueError(f"the first line of {path} is empty; expected the names of the columns")
@@ -56,9 +57,8 @@ class TextFile:
             ) from None
         columns = tuple(name.strip() or None for name in names)
         known = [name.lower() for name in columns if name is not None]
-        for name in known:
-            if known.count(name) > 1:
-                raise ValueError(f"the first line of {path} names the column {name!r} twice")
+        if len(set(known)) < len(known):
+            raise ValueError(f"the first line of {path} names a column twice; expected each name once")
         return cls(path, delimiter, columns)
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
