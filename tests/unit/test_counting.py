@@ -56,10 +56,6 @@ def test_the_query_counts_what_the_rules_say(rows, pooled, early_end, bound):
     log = LogFormat(3, 2, 3, pooled, early_end=early_end, episodes_per_user=bound, reward_range=(-1.0, 1.0))
     T, R = counted(rows, log)
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
-    if not T.sum():
-        with pytest.raises(ValueError, match="no row of the log can be counted"):
-            count(table, log)
-        return
     found = count(table, log)
     assert np.array_equal(found.transitions, T)
     assert np.array_equal(found.reward_sums, R)
@@ -82,9 +78,8 @@ def test_one_user_moves_the_counts_by_her_bound_only(rows, other, pooled, bound)
     tables = [counted(part, log)[0] for part in (rows, there + replaced)]
     assert np.abs(tables[0] - tables[1]).sum() <= 2 * 3 * bound
     for part, expected in zip((rows, there + replaced), tables, strict=True):
-        if expected.sum():
-            found = count(pa.Table.from_pylist(part, schema=SCHEMA), log).transitions
-            assert np.array_equal(found, expected)
+        found = count(pa.Table.from_pylist(part, schema=SCHEMA), log).transitions
+        assert np.array_equal(found, expected)
 
 
 def clean_log(horizon=3):
@@ -295,14 +290,13 @@ def test_without_enforcement_rows_count_as_they_are():
     doubled = pa.concat_tables([table, table])
     log = LogFormat(3, 2, 4, early_end="keep", enforce=False)
     assert np.array_equal(count(doubled, log).transitions, 2 * count(table, log).transitions)
-    with pytest.raises(ValueError, match="no row of the log can be counted"):
-        count(doubled, LogFormat(3, 2, 4, early_end="keep"))  # every step occurs twice
+    assert count(doubled, LogFormat(3, 2, 4, early_end="keep")).transitions.sum() == 0  # every step occurs twice
     assert count(doubled, LogFormat(3, 2, 4, early_end="keep", enforce=False, num_users=55)).num_users == 55
 
 
 def test_more_users_than_declared_are_refused():
     table = table_of(Episodes(np.zeros((4, 2), int), np.zeros((4, 1), int), np.zeros((4, 1))))
-    with pytest.raises(ValueError, match="4 users, more than the 3 declared"):
+    with pytest.raises(ValueError, match="more users than the 3 declared"):
         count(table, LogFormat(1, 1, 1, num_users=3))
     assert count(table, LogFormat(1, 1, 1, num_users=9)).num_users == 9
 

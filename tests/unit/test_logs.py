@@ -167,11 +167,9 @@ def test_narrow_columns_hold_wide_problems_and_the_largest_number_is_only_unread
         (lambda folder: _write(folder / "empty.csv", ""), "empty file"),
         (lambda folder: _write(folder / "text.parquet", "not a table"), "cannot be read"),
         (lambda folder: _write(folder / "log.xlsx", "x"), "of no known kind"),
-        (lambda folder: _write(folder / "header.csv", "user,step,state,action,reward,next_state\n"), "holds no rows"),
         (lambda folder: written("duckdb", table_of(episodes()), folder), "name the table"),
         (lambda folder: 7, "cannot be a int"),
         (lambda folder: {"user": np.zeros((2, 2))}, "one value per row"),
-        (lambda folder: table_of(episodes()).set_column(0, "user", pa.nulls(120, pa.int64())), "name no user"),
     ],
 )
 def test_a_log_that_cannot_be_read_is_refused_in_words(make, words, tmp_path):

@@ -197,7 +197,7 @@ def test_learners_of_the_other_command_are_sent_there(log, tmp_path):
         (("--epsilon", 1, "--early-end", "drop"), "absorb or keep"),
         (("--epsilon", 1, "--engine", "postgres"), "duckdb or spark"),
         (("--epsilon", 1, "--seed", -1), "at least 0"),
-        (("--epsilon", 1, "--users", 5), "more than the 5 declared"),
+        (("--epsilon", 1, "--users", 5), "more users than the 5 declared"),
         (("--epsilon", 1, "--rewards", "absent.csv"), "cannot be read"),
     ],
 )
@@ -219,18 +219,14 @@ def column(name, values):
 @pytest.mark.parametrize(
     ("log", "words"),
     [
-        (column("state", [[0]] * 10), "column 'state' holds neither numbers nor text"),
+        (column("state", [[0]] * 10), "column 'state' holds neither numbers, bools nor text"),
         (column("step", pyarrow.array([0] * 10, pyarrow.timestamp("s"))), "column 'step' holds neither"),
-        (column("action", [True] * 10), "column 'action' holds neither"),
-        (column("state", ["ill"] * 10), "need a list of them"),
-        (column("state", [0.5] * 10), "10 rows, 10 unreadable"),
-        (column("user", [None, *range(9)]), "1 rows name no user"),
+        (column("reward", pyarrow.array([0] * 10, pyarrow.date32())), "column 'reward' holds neither"),
         (
             pyarrow.table({"user": [1], "step": [0]}),
             "no column 'state', 'action', 'reward'; its columns are user, step",
         ),
-        (column("state", [0] * 10).slice(0, 0), "the log holds no rows"),
-        (b"this is no parquet file", "cannot be read: Invalid Input Error"),
+        (b"this is no parquet file", "cannot be read: it is damaged"),
         (b"", "empty file"),
     ],
 )
@@ -245,6 +241,27 @@ def test_logs_that_cannot_be_counted_are_refused_in_one_sentence(log, words, tmp
     assert words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "policy").exists()
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (column("action", [True] * 10), ""),
+        (column("state", ["ill"] * 10), "column 'state': 10 not a whole number"),
+        (column("state", [0.5] * 10), "column 'state': 10 not a whole number"),
+        (column("state", ["ill"] * 10), "no row of the log can be counted"),
+        (column("user", [None, *range(9)]), "1 of these name no user"),
+        (column("user", pyarrow.nulls(10, pyarrow.int64())), "no row of the log can be counted"),
+        (column("state", [0] * 10).slice(0, 0), "no row of the log can be counted"),
+    ],
+)
+def test_p8_whatever_the_rows_hold_noise_is_released_and_only_the_holder_is_told(log, words, tmp_path):
+    pyarrow.parquet.write_table(log, tmp_path / "log.parquet")
+    done = fit(tmp_path / "log.parquet", tmp_path / "policy", "--epsilon", 1)
+    assert done.exit_code == 0, done.output
+    assert words in done.stderr
+    assert words == "" or words not in (tmp_path / "policy" / "certificate.json").read_text()
+    assert {path.name for path in (tmp_path / "policy").iterdir()} >= {"policy.parquet", "certificate.json"}
 
 
 def test_one_person_with_very_many_rows_counts_once(tmp_path):

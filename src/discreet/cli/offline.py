@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +60,7 @@ def fit(
     columns: Annotated[
         str, typer.Option(help="Names of columns where they differ: user=patient,reward=score.", show_default=False)
     ] = "",
+    first_step: Annotated[int, typer.Option(help="Number of an episode's first step in the log.")] = 0,
     reward_range: Annotated[str, typer.Option(help="Rewards are clipped to LOW:HIGH and scaled to [0, 1].")] = "0:1",
     rewards: Annotated[
         Path | None,
@@ -114,8 +117,8 @@ def fit(
     """Learn a policy from logged trajectories and write it with a certificate of its privacy.
 
     The log has the columns user, episode (optional), step, state, action, reward and next_state (optional), one row
-    per step, counted from 0. Files are only read. Every release is written down in a ledger beside the log, before
-    any noise is drawn; the certificate says what all of them cost together.
+    per step, counted from 0 or --first-step. Files are only read. Every release is written down in a ledger beside
+    the log, before any noise is drawn; the certificate says what all of them cost together.
 
     [bold]Examples[/bold]
 
@@ -134,7 +137,17 @@ def fit(
     from discreet import certificate, offline, spending
 
     log = log_format(
-        states, actions, horizon, pooled, columns, reward_range, early_end, episodes_per_user, users, not trust_bounds
+        states,
+        actions,
+        horizon,
+        pooled,
+        columns,
+        reward_range,
+        early_end,
+        episodes_per_user,
+        users,
+        not trust_bounds,
+        first_step,
     )
     if seed is not None and seed < 0:
         raise ValueError(f"--seed is {seed}; it must be at least 0")
@@ -219,6 +232,7 @@ def log_format(
     episodes_per_user: int = 1,
     users: int | None = None,
     enforce: bool = True,
+    first_step: int = 0,
 ) -> LogFormat:
     """The options that describe a log."""
     from discreet.data.logs import LogFormat
@@ -234,20 +248,31 @@ def log_format(
         pooled,
         state_names,
         action_names,
-        dict(pair("--columns", part, "=") for part in columns.split(",") if part),
+        mapped(columns),
         episodes_per_user,
         number_range(reward_range),
         "absorb" if early_end == "absorb" and enforce else "keep",
         enforce,
         users,
+        first_step=first_step,
     )
 
 
+def mapped(text: str) -> dict[str, str]:
+    """Columns by role."""
+    found: dict[str, str] = {}
+    for role, name in (pair("--columns", part, "=") for part in text.split(",") if part.strip()):
+        if role in found:
+            raise ValueError(f"--columns names a column for {role!r} twice")
+        found[role] = name
+    return found
+
+
 def pair(option: str, text: str, sign: str) -> tuple[str, str]:
-    left, found, right = text.partition(sign)
-    if not (found and left and right):
+    left, _, right = (part.strip() for part in text.partition(sign))
+    if not (left and right):
         raise ValueError(f"{option} holds {text!r}; expected two parts joined by {sign!r}")
-    return left.strip(), right.strip()
+    return left, right
 
 
 def number_range(text: str) -> tuple[float, float]:
@@ -259,16 +284,29 @@ def number_range(text: str) -> tuple[float, float]:
 
 
 def listed(option: str, text: str) -> tuple[int, tuple[str, ...] | None]:
-    """How many there are, and their names if a file gives them."""
-    if text.isdecimal():
+    """How many there are, and their names if a file gives them; blank lines and a byte order mark name nothing."""
+    if text.isascii() and text.isdecimal():
         return int(text), None
     path = Path(text)
     if not path.is_file():
         raise ValueError(f"{option} is {text!r}; expected a number or a file with one name per line")
-    names = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    names = [line.strip() for line in public_text(path).split("\n") if line.strip()]
     if not names:
         raise ValueError(f"{option}: {text} holds no names")
-    return len(names), names
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{option}: {text} names {name!r} twice")
+    return len(names), tuple(names)
+
+
+def public_text(path: Path) -> str:
+    """A small file in UTF-8, with or without a byte order mark."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text; save it in that encoding") from None
 
 
 def budget_of(epsilon: float | None, delta: float, rho: float | None) -> Budget:
@@ -298,8 +336,12 @@ def start_of(text: str, log: LogFormat) -> Floats:
     if not text.lower().endswith(".csv"):
         start[position(log.state_names, text, log.num_states, "state")] = 1.0
         return start
+    seen = set()
     for row in read_rows(Path(text), "state", "probability"):
         s = position(log.state_names, row["state"], log.num_states, "state")
+        if s in seen:
+            raise ValueError(f"{text} gives the state {row['state']!r} twice")
+        seen.add(s)
         start[s] = number_in(Path(text), "probability", row)
     return start
 
@@ -307,11 +349,10 @@ def start_of(text: str, log: LogFormat) -> Floats:
 def read_rows(path: Path, *columns: str) -> list[dict[str, str]]:
     """The rows of a small CSV file, which must have the columns."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            rows, found = list(reader), list(reader.fieldnames or ())
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        reader = csv.DictReader(io.StringIO(public_text(path), newline=""), restval="")
+        rows, found = list(reader), list(reader.fieldnames or ())
+    except csv.Error as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
     for column in columns:
         if column not in found:
             raise ValueError(f"{path} has no column {column!r}; its columns are {', '.join(found) or 'none'}")
@@ -320,22 +361,28 @@ def read_rows(path: Path, *columns: str) -> list[dict[str, str]]:
 
 def number_in(path: Path, column: str, row: dict[str, str]) -> float:
     try:
-        return float(row[column])
-    except (TypeError, ValueError):
-        raise ValueError(f"{path} has the {column} {row[column]!r}; expected a number") from None
+        if math.isfinite(number := float(row[column])):
+            return number
+    except ValueError:
+        pass
+    raise ValueError(f"{path} has the {column} {row[column]!r}; expected a number")
 
 
 def read_rewards(path: Path, log: LogFormat) -> Floats:
-    """(S, A) from a CSV file, or (H, S, A) if it has a column for steps; every pair must be there."""
+    """(S, A) from a CSV file, or (H, S, A) if it has a column for steps, as the log numbers them; every pair once."""
     import numpy as np
 
     rows = read_rows(path, "state", "action", "reward")
     stages = log.horizon if rows and "step" in rows[0] else 1
     table = np.full((stages, log.num_states, log.num_actions), np.nan)
     for row in rows:
-        h = position(None, str(row["step"]), log.horizon, "step") if stages > 1 else 0
-        s = position(log.state_names, str(row["state"]), log.num_states, "state")
-        a = position(log.action_names, str(row["action"]), log.num_actions, "action")
+        h = 0
+        if stages > 1:
+            h = position(None, row["step"], log.horizon + log.first_step, "step") - log.first_step
+        s = position(log.state_names, row["state"], log.num_states, "state")
+        a = position(log.action_names, row["action"], log.num_actions, "action")
+        if h < 0 or not np.isnan(table[h, s, a]):
+            raise ValueError(f"{path} has a reward for state {s} and action {a} twice, or before the first step")
         table[h, s, a] = number_in(path, "reward", row)
     if np.isnan(table).any():
         h, s, a = (int(i) for i in np.argwhere(np.isnan(table))[0])
@@ -344,24 +391,33 @@ def read_rewards(path: Path, log: LogFormat) -> Floats:
     return table if stages > 1 else table[0]
 
 
-def read_features(path: Path) -> Floats:
+def read_array(path: Path, what: str) -> Any:
+    """The array of a .npy file."""
     import numpy as np
 
     try:
-        table: Floats = np.load(path, allow_pickle=False).astype(np.float64)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} holds no array of features: {error}") from None
+        with path.open("rb") as file:
+            table = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} holds no array of {what}: {error}") from None
+    if not isinstance(table, np.ndarray):
+        raise ValueError(f"{path} holds several arrays; expected one array of {what} in a .npy file")
     return table
 
 
-def read_successors(path: Path) -> Mask:
+def read_features(path: Path) -> Floats:
     import numpy as np
 
-    try:
-        table = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} holds no array of successors: {error}") from None
-    if table.dtype != np.bool_:
+    table = read_array(path, "features")
+    if table.dtype.kind not in "fiub":
+        raise ValueError(f"{path} holds {table.dtype}; expected an array of numbers")
+    found: Floats = table.astype(np.float64)
+    return found
+
+
+def read_successors(path: Path) -> Mask:
+    table = read_array(path, "successors")
+    if table.dtype != bool:
         raise ValueError(f"{path} holds {table.dtype}; expected an array of bools: which successors can occur")
     found: Mask = table
     return found

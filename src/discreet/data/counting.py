@@ -6,7 +6,9 @@ number of its rows, shows repeated and missing steps without sorting anything. B
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,17 +33,37 @@ class Repairs:
     """What was wrong with a log and left out. These numbers are not private: they are for whoever holds the data."""
 
     rows: int = 0
-    unreadable_rows: int = 0  # a state, action, step or reward that cannot be
+    unreadable_rows: int = 0  # malformed, nobody's, or with a state, action, step or reward that cannot be
     repeated_steps: int = 0  # episodes in which a step occurs twice
     cut_rows: int = 0  # beyond the bound on episodes, the horizon or the first missing step
+    malformed_lines: int = 0  # of a file of text
+    nobody_rows: int = 0  # well-formed rows without a user
+    columns: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by column and reason: how many rows
+    counted_from_one: bool = False  # there is no step 0, but a step H
 
     def sentences(self) -> tuple[str, ...]:
-        lines = (
-            (self.unreadable_rows, "rows with a state, action, step or reward outside what was declared, left out"),
-            (self.repeated_steps, "episodes in which a step occurs twice, left out"),
-            (self.cut_rows, "other rows beyond the bound on episodes or after a missing step, left out"),
-        )
-        return tuple(f"{number:,} {text}" for number, text in lines if number)
+        lines = [
+            f"{number:,} {text}"
+            for number, text in (
+                (self.unreadable_rows, "rows that cannot be read, left out"),
+                (self.malformed_lines, "of these are malformed lines (fields, quotes, encoding)"),
+                (self.nobody_rows, "of these name no user"),
+                (self.repeated_steps, "episodes in which a step occurs twice, left out"),
+                (
+                    self.cut_rows,
+                    "other rows beyond the bound on episodes, after a missing step or without an episode, left out",
+                ),
+            )
+            if number
+        ]
+        for column, reasons in self.columns.items():
+            listed = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items())
+            lines.append(f"column {column!r}: {listed}")
+        if self.rows <= self.unreadable_rows + self.cut_rows:
+            lines.append(f"no row of the log can be counted: {CHECK}")
+        if self.counted_from_one:
+            lines.append("no row has step 0: if steps are counted from 1, say so (--first-step 1, first_step=1)")
+        return tuple(lines)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,11 +144,6 @@ class LoggedData:
         rows = self._engine.fetch(counting_query(log, self._shortcut))
         T, R = _empty(log.spec), _empty(log.spec)
         code, number, paid = (np.asarray(rows.column(i), dtype=np.int64) for i in range(3))
-        if not number.size:
-            raise ValueError(
-                f"no row of the log can be counted ({repairs.rows:,} rows, {repairs.unreadable_rows:,} unreadable); "
-                f"{CHECK}"
-            )
         T.reshape(-1)[code] = number
         R.reshape(-1)[code] = paid
         left_out = repairs.rows - repairs.unreadable_rows - int(number.sum())
@@ -143,10 +160,8 @@ class LoggedData:
             f"SELECT person, episode, {', '.join(columns)} FROM ({_kept_rows(self.log, self._shortcut)}) AS kept "
             "ORDER BY person, episode, step"
         )
-        if not rows.num_rows:
-            raise ValueError(f"no row of the log can be counted; {CHECK}")
         person, episode = (_changes(rows.column(name)) for name in ("person", "episode"))
-        person[0] = True
+        person[:1] = True
         repairs = self.repairs
         if self.log.enforce:
             repairs = replace(repairs, cut_rows=repairs.rows - repairs.unreadable_rows - rows.num_rows)
@@ -171,29 +186,27 @@ def _changes(column: pa.ChunkedArray) -> NDArray[np.bool_]:
 # The text -----------------------------------------------------------------------------------------------------------
 
 
+#: A number in text: decimal, ASCII, perhaps with spaces around it. Short of this, text is a bool, a name or nothing.
+NUMBER = " *[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)? *"
+NAN = "CAST('NaN' AS DOUBLE)"
+TRUE, FALSE, MISSING = " *[tT][rR][uU][eE] *", " *[fF][aA][lL][sS][eE] *", " *([nN][aA][nN] *)?"
+
+#: Whole numbers are cut to −1 and this, both of which are out of every range.
+LARGE = 1_000_000_000
+
+
 def prepare(engine: Engine, log: LogFormat) -> None:
-    """Define `readings` (all rows) and, to enforce the rules, `episodes_read` (all episodes) and `bounded` (those
-    that count)."""
+    """Define `parsed` (all rows, value by value), `readings` (those of somebody) and, to enforce the rules,
+    `episodes_read` (all episodes) and `bounded` (those that count)."""
     kinds = engine.kinds()
-    missing = [role for role in ROLES if role not in OPTIONAL and log.column(role) not in kinds]
-    missing += [role for role in OPTIONAL if role in log.columns and log.column(role) not in kinds]
-    if missing:
-        names = ", ".join(repr(log.column(role)) for role in missing)
-        raise ValueError(
-            f"the log has no column {names}; its columns are {', '.join(kinds)} (say which one it is: "
-            f"{missing[0]}=NAME)"
-        )
-    for role in ("step", "state", "action", "next_state"):
-        named = log.action_names if role == "action" else log.state_names
-        if kinds.get(log.column(role)) == "other" and (role == "step" or named is None):
-            raise ValueError(
-                f"column {log.column(role)!r} holds neither numbers nor text; expected whole numbers from 0"
-            )
+    _check_columns(engine, log, kinds)
     for view, listed in (("state_names", log.state_names), ("action_names", log.action_names)):
         if listed is not None:
             engine.register(view, pa.table({"name": list(listed), "code": list(range(len(listed)))}))
     followed = log.column("next_state") in kinds
-    engine.keep("readings" if followed else "readings_alone", _reading(engine, log, kinds), False)
+    as_text = any(kinds.get(log.column(role)) == "text" for role in ("step", "state", "action", "reward"))
+    engine.keep("parsed", _parsed(engine, log, kinds), as_text)
+    engine.keep("readings" if followed else "readings_alone", _reading(log, followed), False)
     if not followed:
         engine.keep("readings", FOLLOWED, False)
     if log.enforce:
@@ -201,40 +214,134 @@ def prepare(engine: Engine, log: LogFormat) -> None:
         engine.keep("bounded", _bounded(log), True)
 
 
-def _whole(value: str, kind: Kind) -> str:
-    """The value as a whole number, or NULL."""
-    if kind == "int":
-        return value
+def _check_columns(engine: Engine, log: LogFormat, kinds: dict[str, Kind]) -> None:
+    """Refuse a log by its schema, which is public."""
+    missing = [role for role in ROLES if role not in OPTIONAL and log.column(role) not in kinds]
+    missing += [role for role in OPTIONAL if role in log.columns and log.column(role) not in kinds]
+    if missing:
+        names = ", ".join(repr(log.column(role)) for role in missing)
+        if engine.delimited and not any(log.column(role) in kinds for role in ROLES):
+            raise ValueError(f"the log has no column {names}; its first line must name the columns")  # is it a row?
+        raise ValueError(
+            f"the log has no column {names}; its columns are {', '.join(kinds)} (say which one it is: "
+            f"{missing[0]}=NAME)"
+        )
+    for role in ("step", "state", "action", "next_state", "reward"):
+        if kinds.get(log.column(role)) == "other" and (role in ("step", "reward") or _names(log, role) is None):
+            expected = (
+                "numbers" if role == "reward" else f"whole numbers from {log.first_step if role == 'step' else 0}"
+            )
+            raise ValueError(
+                f"column {log.column(role)!r} holds neither numbers, bools nor text; expected {expected}"
+            )
+
+
+def _names(log: LogFormat, role: str) -> tuple[str, ...] | None:
+    if role in ("step", "reward"):
+        return None
+    return log.action_names if role == "action" else log.state_names
+
+
+def _number(engine: Engine, value: str, kind: Kind) -> str:
+    """The value as a number: NULL if nothing is there, NaN if it is no number. Typed columns stay what they are."""
     if kind == "text":
-        return f"TRY_CAST({value} AS BIGINT)"
-    return f"CASE WHEN {value} BETWEEN 0 AND 1e15 AND {value} = floor({value}) THEN CAST({value} AS BIGINT) END"
+        return (
+            f"CASE WHEN {engine.matches(value, NUMBER)} THEN TRY_CAST({value} AS DOUBLE) "
+            f"WHEN {engine.matches(value, TRUE)} THEN 1.0 WHEN {engine.matches(value, FALSE)} THEN 0.0 "
+            f"WHEN NOT {engine.matches(value, MISSING)} THEN {NAN} END"
+        )
+    if kind == "bool":
+        return f"CAST({value} AS INT)"
+    return value if kind == "int" else f"CAST({value} AS DOUBLE)"
 
 
-def _reading(engine: Engine, log: LogFormat, kinds: dict[str, Kind]) -> str:
-    """All rows of the log under the names of this module, values as whole numbers where they are."""
-    column = {role: "l." + engine.quoted(log.column(role)) for role in ROLES if log.column(role) in kinds}
-    kind = {role: kinds[log.column(role)] for role in column}
-    values, joins = {}, []
-    for role in ("state", "action", "next_state"):
+def _there(value: str, kind: Kind) -> str:
+    """Whether there was anything, from `_number`; a typed NaN is what a table has for nothing."""
+    return f"coalesce({value} < {NAN}, FALSE)" if kind == "float" else f"{value} IS NOT NULL"
+
+
+def _whole(value: str, kind: Kind, first: int = 0) -> str:
+    """The number as a whole one counted from `first`, or NULL."""
+    if kind in ("int", "bool"):
+        return (
+            value
+            if not first
+            else (
+                f"CASE WHEN {value} < {first} THEN -1 WHEN {value} > {LARGE} THEN {LARGE} "
+                f"ELSE CAST({value} AS INT) - {first} END"
+            )
+        )
+    return (
+        f"CASE WHEN {value} < {first} THEN -1 WHEN {value} >= {NAN} THEN NULL WHEN {value} > {LARGE} THEN {LARGE} "
+        f"WHEN {value} = floor({value}) THEN CAST({value} AS INT) - {first} END"
+    )
+
+
+def _who_of(value: str, kind: Kind) -> str:
+    """A user as she is named, text character by character; NULL: nobody."""
+    if kind == "text":
+        return f"CASE WHEN {value} <> '' AND lower({value}) <> 'nan' THEN {value} END"
+    return f"CASE WHEN {value} < {NAN} THEN {value} END" if kind == "float" else value
+
+
+def _episode(engine: Engine, value: str, kind: Kind) -> str:
+    """What tells episodes of a person apart, in their order; NULL: no episode.
+
+    Of texts, whole numbers come first, in order of the numbers (their length is written before them), then the others
+    in order of their characters.
+    """
+    if kind != "text":
+        return _who_of(value, kind)
+    digits = f"CAST(CAST(TRY_CAST({value} AS DOUBLE) AS BIGINT) AS STRING)"
+    return (
+        f"CASE WHEN {engine.matches(value, '[0-9]|[1-9][0-9]{1,14}')} "
+        f"THEN concat(chr(CAST(64 + length({value}) AS INT)), {value}) "
+        f"WHEN {engine.matches(value, ' *[0-9]{1,15}([.]0*)? *')} "
+        f"THEN concat(chr(CAST(64 + length({digits}) AS INT)), {digits}) "
+        f"WHEN NOT {engine.matches(value, MISSING)} THEN concat('~', {value}) END"
+    )
+
+
+def _parsed(engine: Engine, log: LogFormat, kinds: dict[str, Kind]) -> str:
+    """All rows of the log under the names of this module, every value read alone and by one rule.
+
+    Of each value: the number, and whether anything was there.
+    """
+    kind = {role: kinds[log.column(role)] for role in ROLES if log.column(role) in kinds}
+    column = {role: "l." + engine.quoted(log.column(role)) for role in kind}
+    column |= {role: f"CAST({value} AS STRING)" for role, value in column.items() if kind[role] == "text"}
+    user, episode = _who_of(column["user"], kind["user"]), "0"
+    if "episode" in column:
+        episode = _episode(engine, column["episode"], kind["episode"])
+    inner = [f"{user} AS person", f"{column['user']} IS NOT NULL AS formed", f"{episode} AS episode"]
+    outer, joins = ["person", "formed", "episode"], []
+    for role in ("step", "state", "action", "next_state", "reward"):
         if role not in column:
             continue
-        dictionary = "action_names" if role == "action" else "state_names"
-        if getattr(log, dictionary) is None:
-            values[role] = _whole(column[role], kind[role])
+        if _names(log, role) is None:
+            inner.append(f"{_number(engine, column[role], kind[role])} AS {role}")
+            outer.append(f"{_there(role, kind[role])} AS {role}_there")
+            if role != "reward":
+                outer.append(f"{_whole(role, kind[role], log.first_step if role == 'step' else 0)} AS {role}")
         else:
-            joins.append(f"LEFT JOIN {dictionary} AS {role}_of ON {role}_of.name = CAST({column[role]} AS STRING)")
-            values[role] = f"{role}_of.code"
-    cast = "TRY_CAST" if kind["reward"] in ("text", "other") else "CAST"
+            dictionary = "action_names" if role == "action" else "state_names"
+            text = f"CAST({column[role]} AS STRING)"
+            joins.append(f"LEFT JOIN {dictionary} AS {role}_of ON {role}_of.name = {text}")
+            there = f"{role}_of.code IS NOT NULL OR coalesce(NOT {engine.matches(text, MISSING)}, FALSE)"
+            inner += [f"{role}_of.code AS {role}", f"{there} AS {role}_there"]
+            outer += [role, f"{role}_there"]
     low, high = log.reward_range
-    paid = f"({cast}({column['reward']} AS DOUBLE) - ({low!r})) / {high - low!r}"
-    following = ""
-    if "next_state" in column:
-        following = f", {values['next_state']} AS next_state, {column['next_state']} IS NULL AS no_successor"
-    return (
-        f"SELECT {column['user']} AS person, {column.get('episode', '0')} AS episode, "
-        f"{_whole(column['step'], kind['step'])} AS step, {values['state']} AS state, {values['action']} AS action, "
-        f"{paid} AS paid{following} FROM log AS l {' '.join(joins)}"
-    )
+    reward = "reward"
+    if kind["reward"] == "text":  # what is too large for a number is none
+        reward = "CASE WHEN reward BETWEEN -1.7976931348623157E308 AND 1.7976931348623157E308 THEN reward END"
+    outer.append(f"({reward} - ({low!r})) / {high - low!r} AS paid")
+    return f"SELECT {', '.join(outer)} FROM (SELECT {', '.join(inner)} FROM log AS l {' '.join(joins)}) AS cells"
+
+
+def _reading(log: LogFormat, followed: bool) -> str:
+    """The rows of somebody."""
+    following = ", next_state, NOT next_state_there AS no_successor" if followed else ""
+    return f"SELECT person, episode, step, state, action, paid{following} FROM parsed WHERE person IS NOT NULL"
 
 
 def _readable(log: LogFormat, steps: range) -> str:
@@ -313,7 +420,11 @@ def _shortcut(engine: Engine, log: LogFormat) -> str | None:
     """
     summary = f"SELECT max(of_episode), count(*), sum(CASE WHEN steps < {log.horizon} THEN 1 ELSE 0 END) FROM bounded"
     last, kept, short = (column[0].as_py() for column in engine.fetch(summary).columns)
-    condition = f"episode <= {last}" if isinstance(last, int) else "TRUE"
+    condition = "TRUE"
+    if isinstance(last, int):
+        condition = f"episode <= {last}"
+    elif isinstance(last, str) and re.fullmatch("[A-Z][0-9]+", last):  # a number in text, see `_episode`
+        condition = f"episode <= '{last}'"
     there = (
         engine.fetch(f"SELECT count(*) FROM episodes_read WHERE readable > 0 AND {condition}").column(0)[0].as_py()
     )
@@ -367,24 +478,69 @@ def counting_query(log: LogFormat, shortcut: str | None = None) -> str:
 
 def _who(engine: Engine, log: LogFormat) -> tuple[int, Repairs]:
     """How many users there are, and what is wrong with their rows."""
+    users, logged, readable, repeated = 0, None, 0, 0
     if log.enforce:
         query = (
             "SELECT count(DISTINCT person), sum(logged), sum(readable), "
-            f"sum(CASE WHEN readable > {_distinct_steps(log)} THEN 1 ELSE 0 END), "
-            "sum(CASE WHEN person IS NULL THEN logged ELSE 0 END) FROM episodes_read"
+            f"sum(CASE WHEN readable > {_distinct_steps(log)} THEN 1 ELSE 0 END) FROM episodes_read"
         )
-    else:
-        query = "SELECT 0, count(*), count(*), 0, 0 FROM log"  # users are declared, and nothing about them is checked
-        if log.num_users is None:
-            query = "SELECT count(DISTINCT person), count(*), count(*), 0, count(*) - count(person) FROM readings"
-    row = engine.fetch(query)
-    users, rows, readable, repeated, nobody = (int(row.column(i)[0].as_py() or 0) for i in range(5))
-    if rows == 0:
-        raise ValueError("the log holds no rows")
-    if nobody:
-        raise ValueError(f"{nobody:,} rows name no user; whose they are must be known, or nobody can be protected")
-    if log.num_users is not None:
-        if users > log.num_users:
-            raise ValueError(f"the log has {users:,} users, more than the {log.num_users:,} declared")
-        users = log.num_users
-    return users, Repairs(rows, rows - readable, repeated)
+        users, logged, readable, repeated = _integers(engine, query)
+    elif log.num_users is None:
+        (users,) = _integers(engine, "SELECT count(DISTINCT person) FROM readings")
+    if log.num_users is not None and users > log.num_users:
+        raise ValueError(f"the log has more users than the {log.num_users:,} declared")
+    found = _faults(engine, log, logged is None or readable < logged)
+    if log.enforce:
+        found = replace(found, unreadable_rows=found.rows - readable, repeated_steps=repeated)
+    return log.num_users or max(users, 1), found
+
+
+def _integers(engine: Engine, query: str) -> list[int]:
+    return [int(column[0].as_py() or 0) for column in engine.fetch(query).columns]
+
+
+def _faults(engine: Engine, log: LogFormat, unreadable: bool) -> Repairs:
+    """What is wrong with rows, column by column: one pass over the log, over few columns if all rows can be read."""
+    low, high = log.reward_range
+    formed, faults = ("formed" if engine.delimited else "TRUE"), {}
+    there = {role for role in ("next_state", "episode") if log.column(role) in engine.kinds()}
+    if unreadable:
+        if "episode" in there:
+            faults["episode", "missing"] = "episode IS NULL"
+        for role in ("step", "state", "action", "reward", "next_state"):
+            value = "paid" if role == "reward" else role
+            if role != "next_state":
+                faults[role, "missing"] = f"NOT {role}_there"
+            elif role not in there:
+                continue
+            most = {"step": log.horizon, "action": log.num_actions}.get(role, log.num_states) - 1
+            if _names(log, role) is not None:
+                faults[role, "not a declared name"] = f"{role}_there AND {value} IS NULL"
+                continue
+            faults[role, "not a number" if role == "reward" else "not a whole number"] = (
+                f"{role}_there AND {value} IS NULL"
+            )
+            if role != "reward":
+                shift = log.first_step if role == "step" else 0
+                faults[role, f"outside {shift}..{most + shift}"] = f"{role} NOT BETWEEN 0 AND {most}"
+    faults["reward", f"below {low:g}, clipped"] = "paid < 0.0"
+    faults["reward", f"above {high:g}, clipped"] = "paid > 1.0 AND paid < CAST('NaN' AS DOUBLE)"
+    steps = ("step = 0", f"step = {log.horizon}") if unreadable else ("FALSE", "FALSE")
+    counted = (f"NOT {formed}", f"{formed} AND person IS NULL")
+    sums = [f"sum(CASE WHEN {condition} THEN 1 ELSE 0 END)" for condition in counted]
+    of_somebody = (*steps, *faults.values())
+    sums += [f"sum(CASE WHEN person IS NOT NULL AND {condition} THEN 1 ELSE 0 END)" for condition in of_somebody]
+    rows, malformed, nobody, at_zero, at_end, *numbers = _integers(
+        engine, f"SELECT count(*), {', '.join(sums)} FROM parsed"
+    )
+    columns: dict[str, dict[str, int]] = {}
+    for (role, reason), number in zip(faults, numbers, strict=True):
+        if number:
+            columns.setdefault(log.column(role), {})[reason] = number
+    return Repairs(
+        rows,
+        malformed_lines=malformed,
+        nobody_rows=nobody,
+        columns=columns,
+        counted_from_one=at_end > 0 and not at_zero and not log.first_step,
+    )

@@ -1,10 +1,13 @@
 """Where logged trajectories come from: files, tables in memory, plain arrays, Minari datasets, databases, Spark.
 
-Every source becomes one relation named `log` in an engine that speaks SQL. Sources are only ever read.
+Every source becomes one relation named `log` in an engine that speaks SQL. Sources are only ever read. What type a
+column has is known before its first value is read (from the schema; files of text and Python objects are text): no
+value can change how others are read.
 """
 
 from __future__ import annotations
 
+import difflib
 import glob
 import tempfile
 import uuid
@@ -19,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
 
+from discreet.data.text import DELIMITERS, TextLog
 from discreet.episodes import Episodes
 from discreet.statistics import CountSpec
 
@@ -26,10 +30,13 @@ from discreet.statistics import CountSpec
 ROLES = ("user", "episode", "step", "state", "action", "reward", "next_state")
 OPTIONAL = ("episode", "next_state")
 
+#: Whole numbers among Python objects are below this: room for names of 128 bits, and quickly written.
+LARGEST = 10**40
+
 #: Steps of an episode: each is a bit of the marks that show repeated and missing ones.
 LONGEST = 100_000
 
-Kind = Literal["int", "float", "text", "other"]
+Kind = Literal["int", "float", "bool", "text", "other"]
 EarlyEnd = Literal["absorb", "keep"]
 
 
@@ -40,9 +47,10 @@ class LogFormat:
     States and actions are 0..n−1, or the position of their name in `state_names` / `action_names` (declared, never
     learned from the data: a name that only one person has would give that person away).
 
-    Of every user the first `episodes_per_user` episodes count, by episode number, and of these the steps 0..H−1; an
-    episode in which a step occurs twice does not count. A row with an impossible state, action, step or a reward that
-    is no number is a missing step. `early_end="absorb"`: an episode ends before its first missing step, and if that
+    Of every user the first `episodes_per_user` episodes count, by episode number, and of these the steps 0..H−1 (from
+    `first_step` on, if the log counts them from another number); an episode in which a step occurs twice does not
+    count. A row with an impossible state, action, step or a reward that is no number is a missing step, and a row
+    without a user is nobody's. `early_end="absorb"`: an episode ends before its first missing step, and if that
     is before the horizon the person moves to an additional state that pays nothing and is never left. "keep": every
     row stands for itself, and nothing is said about what follows an episode's last row.
     `enforce=False` skips all rules about users: the guarantee then rests on the declaration that nobody has more.
@@ -63,6 +71,7 @@ class LogFormat:
     num_users: int | None = None  # declared; None: the number of users in the log, which is then public
     first_visits: bool = False  # count only an episode's first visit to every (s, a): less for one person to move
     grid: float = 2.0**-20
+    first_step: int = 0  # the number of an episode's first step in the log
 
     def __post_init__(self) -> None:
         for name, names, count in (
@@ -71,9 +80,7 @@ class LogFormat:
         ):
             if names is not None and (len(names) != count or len(set(names)) != count):
                 raise ValueError(f"{name} hold {len(set(names))} different names; expected {count}, each once")
-        unknown = sorted(set(self.columns) - set(ROLES))
-        if unknown:
-            raise ValueError(f"columns map {unknown[0]!r}; the roles of columns are {', '.join(ROLES)}")
+        self._check_columns()
         if self.early_end not in ("absorb", "keep"):
             raise ValueError(f"early_end is {self.early_end!r}; it must be 'absorb' or 'keep'")
         if int(self.episodes_per_user) != self.episodes_per_user or self.episodes_per_user < 1:
@@ -85,11 +92,26 @@ class LogFormat:
                 raise ValueError(f"{name} is {count}; it must be at least 1")
         if self.horizon > LONGEST:
             raise ValueError(f"horizon is {self.horizon}; episodes of more than {LONGEST:,} steps cannot be counted")
+        if not isinstance(self.first_step, int) or not 0 <= self.first_step <= LONGEST:
+            raise ValueError(f"first_step is {self.first_step!r}; it must be a whole number from 0 to {LONGEST:,}")
         if self.num_users is not None and self.num_users < 1:
             raise ValueError(f"num_users is {self.num_users}; it must be at least 1")
         if not self.enforce and self.early_end == "absorb":
             raise ValueError("where an episode ends is not looked at when enforce is False; use early_end='keep'")
         _ = self.spec
+
+    def _check_columns(self) -> None:
+        for role in sorted(set(self.columns) - set(ROLES)):
+            near = difflib.get_close_matches(role, ROLES, 1)
+            meant = f"did you mean {near[0]!r}? " if near else ""
+            raise ValueError(f"columns map {role!r}; {meant}the roles of columns are {', '.join(ROLES)}")
+        taken: dict[str, str] = {}
+        for role in ROLES:
+            other = taken.setdefault(self.column(role), role)
+            if other != role and (other, role) != ("user", "episode"):  # every user has one episode
+                raise ValueError(
+                    f"columns give {self.column(role)!r} to both {other} and {role}; each needs a column of its own"
+                )
 
     @property
     def spec(self) -> CountSpec:
@@ -104,11 +126,17 @@ class LogFormat:
 class Engine(Protocol):
     """Something that runs SQL over the relation `log`."""
 
+    delimited: bool  # the log is delimited text: a row without any value is a malformed line
+
     def kinds(self) -> dict[str, Kind]:
         """Columns of the log, and what kind of value each holds."""
         ...
 
     def quoted(self, column: str) -> str: ...
+    def matches(self, text: str, pattern: str) -> str:
+        """Whether all of a text is as a regular expression says; this has no quotes and no backslashes."""
+        ...
+
     def register(self, name: str, table: pa.Table) -> None: ...
     def keep(self, name: str, query: str, materialise: bool) -> None:
         """Name the result of a query; computed once if `materialise`, else every time it is read."""
@@ -121,6 +149,7 @@ class DuckDB:
     """DuckDB inside this process, out of core: what does not fit in memory goes to a temporary folder."""
 
     def __init__(self, threads: int | None = None) -> None:
+        self.delimited = False
         self.connection = duckdb.connect()
         self.connection.execute("SET preserve_insertion_order = false")
         self.connection.execute("SET enable_progress_bar = false")
@@ -133,8 +162,12 @@ class DuckDB:
     def quoted(self, column: str) -> str:
         return '"' + column.replace('"', '""') + '"'
 
+    def matches(self, text: str, pattern: str) -> str:
+        return f"regexp_full_match({text}, '{pattern}')"
+
     def kinds(self) -> dict[str, Kind]:
-        rows = self.connection.execute("DESCRIBE log").fetchall()
+        with _unreadable():
+            rows = self.connection.execute("DESCRIBE log").fetchall()
         return {str(name): _kind(str(kind)) for name, kind, *_ in rows}
 
     def register(self, name: str, table: Any) -> None:
@@ -150,29 +183,32 @@ class DuckDB:
             return self.connection.sql(query).to_arrow_table()
 
 
+#: What engines say about values stays with them: it may quote a person's.
+UNREADABLE = "the log cannot be read: a file is damaged, cut short or not of the kind that its name says"
+
+
 @contextmanager
 def _unreadable() -> Iterator[None]:
     """What a file turns out to hold when it is read to its end is the file's fault, and said in one sentence."""
     try:
         yield
-    except (
-        duckdb.BinderException,
-        duckdb.ConversionException,
-        duckdb.InvalidInputException,
-        duckdb.IOException,
-        duckdb.OutOfMemoryException,
-    ) as error:
-        raise ValueError(f"the log cannot be read: {str(error).splitlines()[0]}") from None
+    except duckdb.OutOfMemoryException:
+        raise ValueError("the log cannot be read: memory or space for temporary files ran out") from None
+    except (duckdb.Error, pa.ArrowException, UnicodeError):
+        raise ValueError(UNREADABLE) from None
 
 
 class Spark:
     """A Spark session (the extra `discreet[spark]`), for data that outgrow one machine."""
 
-    def __init__(self, session: Any) -> None:
-        self.session = session
+    def __init__(self, session: Any, delimited: bool = False) -> None:
+        self.session, self.delimited = session, delimited
 
     def quoted(self, column: str) -> str:
         return "`" + column.replace("`", "``") + "`"
+
+    def matches(self, text: str, pattern: str) -> str:
+        return f"{text} RLIKE '^(?:{pattern})(?![^a]|a)'"  # in Java, $ would let a newline follow
 
     def kinds(self) -> dict[str, Kind]:
         return {name: _kind(kind) for name, kind in self.session.table("log").dtypes}
@@ -182,13 +218,25 @@ class Spark:
         self.session.createDataFrame(rows, table.column_names).createOrReplaceTempView(name)
 
     def keep(self, name: str, query: str, materialise: bool) -> None:
-        frame = self.session.sql(query)
-        (frame.persist() if materialise else frame).createOrReplaceTempView(name)
+        with _unreadable_by_spark():
+            frame = self.session.sql(query)
+            (frame.persist() if materialise else frame).createOrReplaceTempView(name)
 
     def fetch(self, query: str) -> pa.Table:
-        frame = self.session.sql(query)
-        rows = frame.collect()
+        with _unreadable_by_spark():
+            frame = self.session.sql(query)
+            rows = frame.collect()
         return pa.table({name: [row[i] for row in rows] for i, name in enumerate(frame.columns)})
+
+
+@contextmanager
+def _unreadable_by_spark() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
+            raise ValueError(UNREADABLE) from None
+        raise
 
 
 def _kind(name: str) -> Kind:
@@ -198,6 +246,8 @@ def _kind(name: str) -> Kind:
         return "int"
     if kind.startswith(("DOUBLE", "FLOAT", "REAL", "DECIMAL")):
         return "float"
+    if kind.startswith("BOOL"):
+        return "bool"
     return "text" if kind.startswith(("VARCHAR", "STRING", "ENUM", "CHAR")) else "other"
 
 
@@ -207,9 +257,9 @@ def _kind(name: str) -> Kind:
 def open_log(source: Any, table: str | None = None) -> Engine:
     """An engine in which `log` is the source.
 
-    A source is a path, glob or list of them (.parquet, .csv, .csv.gz, .arrow, .feather), a DuckDB database file with
-    the name of a `table`, an Arrow, pandas or Polars table, a mapping from column names to arrays, `Episodes` (one
-    per user), a Minari dataset, a Spark data frame, or an engine that has a `log` already.
+    A source is a path, glob or list of them (.parquet, .csv, .tsv, .arrow, .feather; text also as .gz or .zst), a
+    DuckDB database file with the name of a `table`, an Arrow, pandas or Polars table, a mapping from column names to
+    arrays, `Episodes` (one per user), a Minari dataset, a Spark data frame, or an engine that has a `log` already.
     """
     if isinstance(source, (DuckDB, Spark)):
         return source
@@ -231,30 +281,59 @@ def _module(source: object) -> str:
 
 
 def _in_memory(source: Any) -> Any:
-    """Anything DuckDB can read without a copy."""
+    """Anything DuckDB can read without looking at values to find their type."""
     if isinstance(source, Episodes):
         return table_of(source)
     if isinstance(source, Mapping):
-        return pa.table({name: _flat(name, values) for name, values in source.items()})
+        return pa.table({name: _column(name, values) for name, values in source.items()})
     if hasattr(source, "iterate_episodes"):
         return minari_table(source)
     if isinstance(source, (pa.Table, pa.RecordBatchReader, pyarrow.dataset.Dataset)):
         return source
-    if _module(source) in ("pandas", "polars"):
-        return source
+    if _module(source) == "pandas":
+        names = [str(name) for name in source.columns]
+        columns = [_column(name, source.iloc[:, i]) for i, name in enumerate(names)]
+        return pa.Table.from_arrays(columns, names)
+    if _module(source) == "polars":
+        with _unreadable():
+            return (source.collect() if hasattr(source, "collect") else source).to_arrow()
     raise ValueError(
         f"a log cannot be a {type(source).__name__}; expected files, an Arrow, pandas or Polars table, a mapping "
         "from column names to arrays, Episodes, a Minari dataset or a Spark data frame"
     )
 
 
-def _flat(name: str, values: Any) -> pa.Array:
-    array = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else np.asarray(values)
-    if isinstance(array, np.ndarray):
-        if array.ndim != 1:
-            raise ValueError(f"column {name!r} has shape {array.shape}; expected one value per row")
-        array = pa.array(array.tolist() if array.dtype == object else array)
-    return array
+def _column(name: str, values: Any) -> pa.Array:
+    """One value per row: typed where the source states a type, else text, value by value."""
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values
+    if len(np.shape(values) if hasattr(values, "dtype") else ()) not in (0, 1):
+        raise ValueError(f"column {name!r} has shape {np.shape(values)}; expected one value per row")
+    kind = getattr(getattr(values, "dtype", None), "kind", "O")
+    if kind in "OU":  # objects, text, categories, lists
+        return pa.array([_cell(value) for value in values], pa.string())
+    if kind == "f" and isinstance(values.dtype, np.dtype):
+        values = np.asarray(values, np.float64)
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError):
+        raise ValueError(f"column {name!r} holds {values.dtype}; expected numbers, bools or text") from None
+
+
+def _cell(value: object) -> str | None:
+    """An object as the text that a file would hold; what is neither text, number nor bool is missing."""
+    if isinstance(value, str):
+        try:
+            return str.encode(value, "utf-8").decode("utf-8")
+        except UnicodeError:
+            return None
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, (int, np.integer)):
+        return str(int(value)) if -LARGEST < value < LARGEST else None
+    if isinstance(value, (float, np.floating)):
+        return repr(float(value)) if np.isfinite(value) else None
+    return str(value) if isinstance(value, uuid.UUID) else None
 
 
 def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | None) -> None:
@@ -266,29 +345,44 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
     if table is not None and suffix not in (".duckdb", ".db"):
         raise ValueError(f"{paths[0]} is no database; a table can be named only in a .duckdb file")
     connection = engine.connection
-    try:
-        if suffix in (".duckdb", ".db"):
-            if table is None:
-                raise ValueError(f"{paths[0]} is a database; name the table in it (--table)")
-            path = paths[0].replace("'", "''")
-            connection.execute(f"ATTACH '{path}' AS logged (READ_ONLY)")
-            name = ".".join(engine.quoted(part) for part in table.split("."))
-            connection.execute(f"CREATE TEMP VIEW log AS SELECT * FROM logged.{name}")
-        elif suffix == ".parquet":
-            # The least and largest value that a Parquet file states say nothing about NaN, and DuckDB trusts them
-            # unless told otherwise.
-            listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
-            options = "union_by_name = true, can_have_nan = true"
+    if suffix in DELIMITERS:
+        with _damaged(paths):
+            connection.register("log", TextLog.opened(paths, suffix))
+        engine.delimited = True
+    elif suffix == ".parquet":
+        # The least and largest value that a Parquet file states say nothing about NaN, and DuckDB trusts them
+        # unless told otherwise.
+        listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+        options = "union_by_name = true, can_have_nan = true"
+        with _damaged(paths):
             connection.execute(f"CREATE TEMP VIEW log AS SELECT * FROM read_parquet([{listed}], {options})")
-        elif suffix in (".csv", ".tsv"):
-            several: Any = paths
-            connection.read_csv(several, union_by_name=True).create_view("log")
-        elif suffix in (".arrow", ".feather"):
+    elif suffix in (".arrow", ".feather"):
+        with _damaged(paths):
             connection.register("log", pyarrow.dataset.dataset(paths, format="ipc"))
-        else:
-            raise ValueError(f"{paths[0]} is of no known kind; expected .parquet, .csv, .arrow or .duckdb")
-    except (duckdb.Error, pa.ArrowException) as error:
-        raise ValueError(f"the log {paths[0]} cannot be read: {str(error).splitlines()[0]}") from None
+    elif suffix in (".duckdb", ".db"):
+        if table is None:
+            raise ValueError(f"{paths[0]} is a database; name the table in it (--table)")
+        path = paths[0].replace("'", "''")
+        with _damaged(paths):
+            connection.execute(f"ATTACH '{path}' AS logged (READ_ONLY)")
+        name = ".".join(engine.quoted(part) for part in table.split("."))
+        try:
+            connection.execute(f"CREATE TEMP VIEW log AS SELECT * FROM logged.{name}")
+        except duckdb.Error:
+            raise ValueError(f"the log {paths[0]} cannot be read: it has no table {table!r}") from None
+    else:
+        raise ValueError(f"{paths[0]} is of no known kind; expected .parquet, .csv, .tsv, .arrow or .duckdb")
+
+
+@contextmanager
+def _damaged(paths: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, OSError):
+        which = paths[0] if len(paths) == 1 else f"{paths[0]} and others"
+        raise ValueError(
+            f"the log {which} cannot be read: it is damaged or not of the kind that its name says"
+        ) from None
 
 
 def _matching(pattern: str) -> list[str]:

@@ -1,0 +1,139 @@
+"""Delimited text (CSV, TSV) as a table of text: a fixed dialect in which no line can change how another is read.
+
+UTF-8; the first line names the columns; fields are separated by commas (.csv) or tabs (.tsv) and may stand in double
+quotes, where a quote is written twice (RFC 4180). One physical line is one row: nothing continues on the next line,
+not even inside quotes; empty lines are none. Every field of a row is a text, perhaps an empty one. A malformed line
+(too many or too few fields, a stray or unclosed quote, NUL, bytes that are not UTF-8, more than `LONGEST_LINE` bytes)
+is a row without any value, so that it belongs to nobody. Nothing is guessed from the data: no types, separators,
+comments or missing values.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from discreet.kernels.lines import NEWLINE, Bytes, gather, split_lines
+
+#: Bytes that are read at a time, and the most that a line may have.
+BLOCK = 2**22
+LONGEST_LINE = 2**20
+#: Fields that are split at a time.
+FIELDS = 2**21
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file and the columns that its first line names; columns without a name have None."""
+
+    path: str
+    delimiter: str
+    columns: tuple[str | None, ...]
+
+    @classmethod
+    def opened(cls, path: str, delimiter: str) -> TextFile:
+        """Read the first line, which is the public description of the file; any fault in it is refused."""
+        with _stream(path) as stream:
+            line, _, _ = _bytes(stream, LONGEST_LINE + 8).removeprefix(BOM).partition(b"\n")
+        line = line.removesuffix(b"\r")
+        if not line:
+            raise ValueError(f"the first line of {path} is empty; expected the names of the columns")
+        try:
+            text = line.decode("utf-8")
+            if len(line) > LONGEST_LINE or "\0" in text or "\r" in text:
+                raise ValueError
+            (names,) = csv.reader([text], delimiter=delimiter, strict=True)
+        except (ValueError, csv.Error):
+            raise ValueError(
+                f"the first line of {path} names no columns; expected UTF-8 text with one line per row"
+            ) from None
+        columns = tuple(name.strip() or None for name in names)
+        known = [name.lower() for name in columns if name is not None]
+        if len(set(known)) < len(known):
+            raise ValueError(f"the first line of {path} names a column twice; expected each name once")
+        return cls(path, delimiter, columns)
+
+    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows, in the columns of the schema; those that the file does not have are null."""
+        with _stream(self.path) as stream:
+            rest = _bytes(stream, BLOCK).partition(b"\n")[2]  # the first line is shorter than a block
+            while True:
+                more = _bytes(stream, BLOCK)
+                whole, newline, rest = (rest + (more or b"\n")).rpartition(b"\n")
+                rest = rest[: LONGEST_LINE + 2]  # what is longer is malformed, however long
+                for text in _portions(whole + newline, len(self.columns)):
+                    yield self._batch(text, schema)
+                if not more:
+                    return
+
+    def _batch(self, text: Bytes, schema: pa.Schema) -> pa.RecordBatch:
+        lines = int(np.count_nonzero(text == NEWLINE))
+        starts, sizes = np.zeros((2, len(self.columns), lines), dtype=np.int32)
+        good = np.zeros(lines, dtype=np.bool_)
+        n = split_lines(text, ord(self.delimiter), LONGEST_LINE, starts, sizes, good)
+        valid = pa.py_buffer(np.packbits(good[:n], bitorder="little"))
+        place = {name: i for i, name in enumerate(self.columns) if name is not None}
+
+        def column(i: int) -> pa.Array:
+            offsets = np.zeros(n + 1, dtype=np.int32)
+            np.cumsum(sizes[i, :n], out=offsets[1:])
+            values = np.empty(offsets[-1], dtype=np.uint8)
+            gather(text, starts[i, :n], offsets, values)
+            return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(values), valid)
+
+        arrays = [column(place[name]) if name in place else pa.nulls(n, pa.string()) for name in schema.names]
+        return pa.record_batch(arrays, schema=schema)
+
+
+@dataclass(frozen=True)
+class TextLog:
+    """Files as one table that DuckDB reads as often as it likes, a block at a time."""
+
+    files: tuple[TextFile, ...]
+
+    @classmethod
+    def opened(cls, paths: Sequence[str], suffix: str) -> TextLog:
+        return cls(tuple(TextFile.opened(path, DELIMITERS[suffix]) for path in paths))
+
+    @property
+    def schema(self) -> pa.Schema:
+        names = dict.fromkeys(name for file in self.files for name in file.columns if name is not None)
+        return pa.schema([(name, pa.string()) for name in names])
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        schema = self.schema
+        batches = (batch for file in self.files for batch in file.batches(schema))
+        return pa.RecordBatchReader.from_batches(schema, batches).__arrow_c_stream__(requested_schema)
+
+
+def _stream(path: str) -> Any:
+    """The bytes of a file, without its compression (.gz, .zst)."""
+    return pa.input_stream(path, compression="detect")
+
+
+def _bytes(stream: Any, number: int) -> bytes:
+    """The next bytes; fewer only where the file ends."""
+    parts = []
+    while number and (part := stream.read(number)):
+        parts.append(part)
+        number -= len(part)
+    return b"".join(parts)
+
+
+def _portions(text: bytes, width: int) -> Iterator[Bytes]:
+    """Whole lines, so many at a time that the places of their fields take little memory."""
+    values = np.frombuffer(text, dtype=np.uint8)
+    most = max(FIELDS // width, 1)
+    start = 0
+    for end in (*np.flatnonzero(values == NEWLINE)[most - 1 :: most] + 1, values.size):
+        if end > start:
+            yield values[start:end]
+        start = end
