@@ -99,7 +99,9 @@ def test_one_user_moves_the_counts_by_her_bound_only(rows, other, pooled, bound,
     columns = [*SCHEMA.names[:6], *others]
     log = LogFormat(3, 2, 3, pooled, episodes_per_user=bound, early_end=early_end).read_from(columns)
     if "next_state" not in others:
-        rows, other = (list({(r["user"], r["episode"], r["step"]): r for r in part}.values()) for part in (rows, other))
+        rows, other = (
+            list({(r["user"], r["episode"], r["step"]): r for r in part}.values()) for part in (rows, other)
+        )
         other = list({(row["episode"], row["step"]): row for row in other}.values())
     there = [row for row in rows if row["user"] != "ann"]
     replaced = [{**row, "user": "ann"} for row in other]

@@ -81,6 +81,9 @@ def fit(
         str,
         typer.Option(help="Episodes that stop early: absorb (their people have left) or keep (rows as they are)."),
     ] = "absorb",
+    ended_pays: Annotated[
+        float, typer.Option(help="What a remaining step pays those whose episode has ended, in units of the reward.")
+    ] = 0.0,
     users: Annotated[int | None, typer.Option(help="Number of users, declared.", show_default="counted")] = None,
     trust_bounds: Annotated[
         bool, typer.Option("--trust-bounds", help="Do not enforce the bounds per user; the certificate says so.")
@@ -94,7 +97,8 @@ def fit(
     """Learn a policy from logged trajectories and write it with a certificate of its privacy.
 
     The log has the columns user, episode (optional), step, state, action, reward and next_state (optional), one row
-    per step, counted from 0. Files are only read.
+    per step, counted from 0; terminated (or done) and truncated (all optional) say how an episode stopped. Files are
+    only read.
 
     [bold]Examples[/bold]
 
@@ -111,7 +115,17 @@ def fit(
     from discreet import certificate, offline
 
     log = log_format(
-        states, actions, horizon, pooled, columns, reward_range, early_end, episodes_per_user, users, not trust_bounds
+        states,
+        actions,
+        horizon,
+        pooled,
+        columns,
+        reward_range,
+        early_end,
+        episodes_per_user,
+        users,
+        not trust_bounds,
+        ended_pays,
     )
     if seed is not None and seed < 0:
         raise ValueError(f"--seed is {seed}; it must be at least 0")
@@ -156,7 +170,9 @@ def fit(
     say(f"known: {100 * worth['covered_state_actions']:.0f} % of the state-action pairs")
     for name, key in (("estimated", "value_estimate"), ("cautious", "value_cautious")):
         if worth[key] is not None:
-            say(f"{name} value: {worth[key]:.4g}, surely at least {worth['value_lower']:.4g}")
+            least, most = worth["possible_values"]
+            bound = f"surely at least {worth['value_lower']:.4g} (possible: {least:.4g} to {most:.4g})"
+            say(f"{name} value: {worth[key]:.4g} in units of the reward, {bound}")
             break
 
 
@@ -171,6 +187,7 @@ def log_format(
     episodes_per_user: int = 1,
     users: int | None = None,
     enforce: bool = True,
+    ended_pays: float = 0.0,
 ) -> LogFormat:
     """The options that describe a log."""
     from discreet.data.logs import LogFormat
@@ -192,6 +209,7 @@ def log_format(
         "absorb" if early_end == "absorb" and enforce else "keep",
         enforce,
         users,
+        ended_pays=ended_pays,
     )
 
 
@@ -393,6 +411,10 @@ def evaluate(
 
     if env is None:
         worth = dict(offline.pessimistic_value(folder))
+        worth = {
+            "estimate": worth["value_cautious" if worth["value_estimate"] is None else "value_estimate"],
+            **worth,
+        }
         if as_json:
             say_json(worth)
             return

@@ -251,7 +251,7 @@ FLAGS = ("terminated", "truncated")
 
 
 def _flags(log: LogFormat, column: dict[str, str]) -> str:
-    """Whether a row is an episode's end or where it was cut: not where nothing is said, NULL where it is no answer."""
+    """Whether a row is an episode's end or where it was cut; where nothing is said it is not, NULL is no answer."""
     found = {}
     for role in FLAGS:
         if log.given is not None and role in log.given:
