@@ -20,22 +20,52 @@ def counted(rows: list[dict[str, Any]], log: Any) -> tuple[np.ndarray, np.ndarra
     def whole(value: Any, limit: int) -> bool:
         return value is not None and 0 <= value < limit
 
+    given = log.given or frozenset({"next_state"})
+    H, S = log.horizon, log.num_states
+    absorb, ended, unknown = log.early_end == "absorb", S, S + log.has_ended
+
+    def flag(row: dict[str, Any], role: str) -> bool:
+        return role in given and bool(row[role])
+
     def readable(row: dict[str, Any]) -> bool:
-        successor = whole(row["next_state"], log.num_states)
-        if log.early_end == "absorb" or row["step"] == log.horizon - 1:
-            successor = successor or row["next_state"] is None
+        followed = whole(row["next_state"], S) or flag(row, "terminated")
+        followed |= log.has_unknown and (row["next_state"] is None or flag(row, "truncated"))
+        followed |= row["next_state"] is None and (absorb or (not log.pooled and row["step"] == H - 1))
         return (
-            whole(row["step"], log.horizon)
-            and whole(row["state"], log.num_states)
+            whole(row["step"], H)
+            and whole(row["state"], S)
             and whole(row["action"], log.num_actions)
             and row["reward"] is not None
             and not math.isnan(row["reward"])
-            and successor
+            and followed
         )
+
+    def stops(row: dict[str, Any]) -> bool:
+        missing = absorb and "next_state" in given and row["next_state"] is None and row["step"] < H - 1
+        return missing or flag(row, "terminated") or flag(row, "truncated")
+
+    def successor(row: dict[str, Any], length: int) -> int:
+        y = row["next_state"]
+        if not log.pooled and row["step"] == H - 1:
+            return int(y) if whole(y, S) else int(row["state"])
+        if flag(row, "terminated"):
+            return ended
+        if flag(row, "truncated"):
+            return int(y) if whole(y, S) else unknown
+        if absorb and row["step"] == length - 1 and length < H:
+            return ended
+        if y is not None:
+            return int(y)
+        return ended if absorb and "next_state" in given else unknown
 
     for by_episode in episodes.values():
         kept = 0
         for number in sorted(by_episode):
+            if "next_state" not in given:
+                after = {row["step"]: row["state"] for row in by_episode[number]}
+                for row in by_episode[number]:
+                    y = None if row["step"] is None else after.get(row["step"] + 1)
+                    row["next_state"] = y if whole(y, S) and not flag(row, "truncated") else None
             good = [row for row in by_episode[number] if readable(row)]
             steps = [row["step"] for row in good]
             if not good or len(set(steps)) != len(steps):
@@ -43,19 +73,14 @@ def counted(rows: list[dict[str, Any]], log: Any) -> tuple[np.ndarray, np.ndarra
             kept += 1
             if kept > log.episodes_per_user:
                 break
-            length = log.horizon
-            if log.early_end == "absorb":
-                length = next((h for h in range(log.horizon) if h not in steps), log.horizon)
+            length = H
+            if absorb:
+                length = next((h for h in range(H) if h not in steps), H)
+            length = min([length, *(row["step"] + 1 for row in good if stops(row))])
             for row in good:
                 if row["step"] >= length:
                     continue
-                y = row["next_state"]
-                if log.early_end == "absorb" and row["step"] == length - 1 and length < log.horizon:
-                    y = log.num_states
-                elif y is None:
-                    if log.pooled or row["step"] < log.horizon - 1:
-                        continue
-                    y = row["state"]
+                y = successor(row, length)
                 low, high = log.reward_range
                 share = min(max((row["reward"] - low) / (high - low), 0.0), 1.0)
                 where = (0 if log.pooled else row["step"], row["state"], row["action"], y)

@@ -14,8 +14,9 @@ from discreet.structure import Mask, PublicStructure
 class Cells:
     """Which items exist. Row c = (g·S + s)·A + a is a cell, column 2·s' + paid one of its items.
 
-    Successors run over 0..Y−1; with `absorbing` the last of them, S, is the state of those who left. A cell of the
-    last stage of a staged problem has no successor worth knowing: its items carry s' = 0.
+    Successors run over 0..Y−1: the states, then with `absorbing` S, the state of those who left, then with `unknown`
+    one for steps of which nobody knows where they led. A cell of the last stage of a staged problem has no successor
+    worth knowing: its items carry s' = 0. Those who left earn `ended` per remaining step (rewards: [0, 1]).
     """
 
     num_states: int
@@ -24,6 +25,8 @@ class Cells:
     pooled: bool
     absorbing: bool
     admitted: Mask  # (C, 2Y)
+    unknown: bool = False
+    ended: float = 0.0
 
     @classmethod
     def of(
@@ -35,13 +38,15 @@ class Cells:
         absorbing: bool = False,
         known_rewards: bool = False,
         structure: PublicStructure | None = None,
+        unknown: bool = False,
+        ended: float = 0.0,
     ) -> Cells:
         """`known_rewards`: what a step paid is not asked, and every item carries "not paid".
 
         A cell that is declared to have no successor is declared impossible: it has no items at all.
         """
         G, S, A = 1 if pooled else horizon, num_states, num_actions
-        Y = S + absorbing
+        Y = S + absorbing + unknown
         admitted = np.ones((G, S, A, Y, 2), dtype=np.bool_)
         if structure is not None and structure.successors is not None:
             if structure.successors.shape != (G, S, A, S):
@@ -56,7 +61,8 @@ class Cells:
             admitted[..., 1] = False
         elif structure is not None and structure.zero_rewards is not None:
             admitted[structure.zero_rewards, :, 1] = False
-        return cls(S, A, horizon, pooled, absorbing, frozen(admitted.reshape(G * S * A, 2 * Y), np.bool_))
+        items = frozen(admitted.reshape(G * S * A, 2 * Y), np.bool_)
+        return cls(S, A, horizon, pooled, absorbing, items, unknown, ended if absorbing else 0.0)
 
     @property
     def stages(self) -> int:
@@ -77,6 +83,11 @@ class Cells:
     @property
     def num_successors(self) -> int:
         return int(self.admitted.shape[1]) // 2
+
+    @property
+    def num_places(self) -> int:
+        """Successors that are somewhere: all but the unknown one."""
+        return self.num_successors - self.unknown
 
     @property
     def possible(self) -> Mask:

@@ -9,21 +9,31 @@ from typing import Any
 import numpy as np
 
 from discreet.agents.apvi import APVI
-from discreet.agents.one_hot import OneHotVI
+from discreet.agents.one_hot import Estimate, OneHotVI
 from discreet.agents.vapvi import VAPVI
 from discreet.bonuses import Kind
 from discreet.data.counting import LoggedData, Repairs
 from discreet.data.logs import LogFormat
-from discreet.histograms import Cells
+from discreet.histograms import Cells, PrivateHistogram
 from discreet.mdp import Floats
-from discreet.planning import Plan, tie_order
+from discreet.planning import Plan, possible_values, tie_order
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
 from discreet.privacy.linear import LinearMoments
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.one_hot import OneHot, Tilted
 from discreet.privacy.one_shot import OneShot
 from discreet.structure import NOTHING_DECLARED, Mask, PublicStructure
-from discreet.worth import FAILURE, Start, counted_values, histogram_lower_values, start_of, worth
+from discreet.worth import (
+    FAILURE,
+    STANDS_OUT,
+    Scale,
+    Start,
+    counted_values,
+    faint_rate,
+    histogram_lower_values,
+    start_of,
+    worth,
+)
 
 UNPROVED = (
     "no lower bound is proved for steps that were weighted, because the weights depend on where the same people went"
@@ -51,6 +61,12 @@ class Task:
     declared: PublicStructure = NOTHING_DECLARED  # which successors can occur
     plan_horizon: int | None = None  # steps to plan for, where fewer count
 
+    @property
+    def worst(self) -> float | None:
+        """What a step pays at least after one whose successor is unknown; None where that is settled without
+        looking at what follows: by the number of the step, or by a cut."""
+        return None if self.log.early_end == "absorb" else min(0.0, self.log.ended_rate)
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
@@ -75,9 +91,11 @@ def one_hot(task: Task) -> Outcome:
         log.num_actions,
         task.plan_horizon or log.horizon,
         log.pooled,
-        log.early_end == "absorb",
+        log.has_ended,
         rewards is not None,
         task.declared,
+        log.has_unknown,
+        log.ended_rate,
     )
     m = log.episodes_per_user
     if task.tilted:
@@ -97,13 +115,14 @@ def one_hot(task: Task) -> Outcome:
     estimate = agent.estimate(release)
     plan = agent.plan_in(release, estimate)
     H, S, A = cells.shape
+    scale = Scale.of(log, H)
     if task.declared.successors is not None:
         plan = _possible_only(plan, cells.possible)
     known = np.broadcast_to(estimate.known.reshape(cells.stages, S, A), (H, S, A))
     assert plan.actions is not None
-    _, plain, _ = agent.values(release, estimate, plan.actions, cautious=False)
+    _, plain, _ = agent.values(release, outstanding(estimate, release), plan.actions, cautious=False)
     most_episodes = data.num_users * m
-    lower = histogram_lower_values(release, plan.actions, most_episodes * log.horizon, rewards)
+    lower = histogram_lower_values(release, plan.actions, most_episodes * log.horizon, rewards, task.worst)
     if start is None and not log.pooled and not task.tilted:
         first = release.values[: S * A].reshape(S, -1).sum(axis=1)
         start = start_of(first, A * release.total_width, most_episodes)
@@ -116,13 +135,30 @@ def one_hot(task: Task) -> Outcome:
         "cells_read_over_all_steps": estimate.shared,
         "spread": agent.spread,
     }
-    return Outcome(plan, known, parts, worth(plain, lower, plan.value, start), settings, repairs)
+    return Outcome(plan, known, parts, worth(plain, lower, plan.value, start, scale), settings, repairs)
+
+
+def outstanding(estimate: Estimate, release: PrivateHistogram) -> Estimate:
+    """For plain estimates: where what a cell paid does not stand out of its noise, it is what all such cells paid
+    together. Noise that looks like small payments would add up along a way through many such cells."""
+    admitted, sd = release.cells.admitted, release.deviation
+    if sd == 0.0 or not admitted[:, 1::2].any():
+        return estimate
+    shares = estimate.shares.copy()
+    paid, kept = shares[:, 1::2].sum(axis=1), (shares[:, 1::2] > 0.0).sum(axis=1)
+    least = STANDS_OUT * release.width * estimate.deviations / sd * np.sqrt(np.maximum(kept, 1))
+    faint = paid * estimate.counts <= least
+    sums, exists = release.values[faint], admitted[faint]
+    rate = faint_rate(sums[:, 1::2].sum(), sums.sum(), sd * math.sqrt(exists[:, 1::2].sum()))
+    both = shares[:, 0::2] + shares[:, 1::2]
+    shares[faint, 0::2], shares[faint, 1::2] = (1.0 - rate) * both[faint], rate * both[faint]
+    return replace(estimate, shares=shares)
 
 
 def _possible_only(plan: Plan, possible: Mask) -> Plan:
-    """Impossible actions have Q = 0, like unknown ones: of these the possible ones are taken."""
+    """Impossible actions have the least Q, like unknown ones: of these the possible ones are taken."""
     order = tie_order(plan.quality.shape, 0)
-    quality = np.where(possible, plan.quality, -1.0)
+    quality = np.where(possible, plan.quality, -np.inf)
     first = np.take_along_axis(quality, order, axis=2).argmax(axis=2)[..., None]
     actions = np.take_along_axis(order, first, axis=2)
     policy = np.zeros(plan.quality.shape)
@@ -139,14 +175,22 @@ def apvi(task: Task) -> Outcome:
     stream = private.open(log.spec, counts.num_episodes, task.noise)
     stream.add(counts.counts())
     release = stream.release()
-    absorbing = log.early_end == "absorb"
-    agent = APVI(task.mode, task.bonus, rewards, task.confidence_scale, absorbing=absorbing)
+    agent = APVI(
+        task.mode,
+        task.bonus,
+        rewards,
+        task.confidence_scale,
+        absorbing=log.has_ended,
+        ended=log.ended_rate,
+        unknown=log.has_unknown,
+    )
+    scale = Scale.of(log, log.horizon)
     found = agent.plan(release)
     S = log.num_states
     actions = np.ascontiguousarray(found.policy[:, :S].argmax(axis=2), dtype=np.int64)
     plan = Plan(found.policy[:, :S], found.value[:, :S], found.quality[:, :S], found.num_episodes, actions=actions)
     known = np.broadcast_to(agent.known(release)[:, :S], plan.policy.shape)
-    plain, lower = counted_values(release, actions, rewards)
+    plain, lower = counted_values(release, actions, rewards, scale.ended, log.has_unknown, task.worst)
     if start is None and not log.pooled:
         width = log.num_actions * float(np.max(release.widths.visits))
         start = start_of(release.visits[0, :S].sum(axis=1), width, counts.num_episodes)
@@ -156,7 +200,7 @@ def apvi(task: Task) -> Outcome:
         "counters": sum(math.prod(shape) for shape in log.spec.shapes().values()),
     }
     parts = {"all users": stream.guarantee}
-    return Outcome(plan, known, parts, worth(plain, lower, plan.value, start), settings, counts.repairs)
+    return Outcome(plan, known, parts, worth(plain, lower, plan.value, start, scale), settings, counts.repairs)
 
 
 def pevi(task: Task) -> Outcome:
@@ -175,16 +219,31 @@ def _regressed(task: Task, weighted: bool) -> Outcome:
     users = data.trajectories()
     private = LinearMoments(task.budget, task.neighbours, weighted, task.split, log.episodes_per_user)
     stream = private.open(users, log.spec, log.spec.num_states, task.noise)
-    agent = VAPVI(features, weighted, task.mode, confidence_scale=task.confidence_scale)
+    scale = Scale.of(log, log.horizon)
+    agent = VAPVI(
+        features,
+        weighted,
+        task.mode,
+        confidence_scale=task.confidence_scale,
+        ended=scale.ended,
+        unknown=min(0.0, log.ended_rate) if log.has_unknown else None,
+    )
     plan, lower = agent.plan_and_bound(stream, task.longest, FAILURE)
     settings = {
         "dimension": int(features.shape[2]),
         "split": task.split,
         "penalty_factor": agent.factor(log.horizon, data.num_users),
     }
-    estimate = worth(None, lower, plan.value, start)
+    least, _ = possible_values(log.horizon, *agent.rates)
+    estimate = worth(None, lower, plan.value, start, scale)
     if weighted:
         estimate["values_are"] += f"; {UNPROVED}"
     return Outcome(
-        plan, plan.quality > 0.0, stream.parts(), estimate, settings, users.repairs, tuple(stream.released())
+        plan,
+        plan.quality > least[:-1, None, None],
+        stream.parts(),
+        estimate,
+        settings,
+        users.repairs,
+        tuple(stream.released()),
     )

@@ -19,7 +19,7 @@ from discreet.bonuses import Kind
 from discreet.catalog import ALGORITHMS as CATALOG
 from discreet.catalog import MODES, Algorithm
 from discreet.data.counting import LoggedData, Repairs
-from discreet.data.logs import LogFormat
+from discreet.data.logs import LONGEST, LogFormat
 from discreet.log_learners import Outcome, Task
 from discreet.mdp import FiniteMDP, Floats, distributions
 from discreet.moments import normalised_features
@@ -30,7 +30,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.prospects import NEEDED, Prospect, forecast
 from discreet.provenance import source_digest
 from discreet.structure import Mask, PublicStructure
-from discreet.worth import Start
+from discreet.worth import Scale, Start
 
 FROM_LOGS = {name: entry for name, entry in CATALOG.items() if entry.runner == "offline"}
 OPEN = tuple(name for name, entry in FROM_LOGS.items() if not entry.private)
@@ -204,6 +204,11 @@ def fit(
     _check_plan_horizon(plan_horizon, log, name)
     if phi is None and _counters(log) > MOST_COUNTERS:
         raise ValueError(f"states, actions and steps make {_counters(log):,} counters, too many; {SMALLER}")
+    planned = (plan_horizon or log.horizon) * log.num_states * log.num_actions * log.spec.num_states
+    if phi is None and planned > MOST_COUNTERS:
+        raise ValueError(
+            f"planning takes {planned:,} sums (steps × states × actions × states), too many; plan fewer steps"
+        )
     spent = Budget.pure(math.inf) if budget is None else budget
     cost = spending.cost_of(budget, neighbours)
     where = spending.beside(source) if ledger is None else Path(ledger)
@@ -213,6 +218,7 @@ def fit(
         raise ValueError("total_epsilon is compared with what a ledger records; say where that is kept")
     log = replace(log, first_visits=name == "one-hot" and log.pooled and spent.kind != "pure")
     data = LoggedData(source, log, table)
+    log = data.log
     choice = choose(algorithm, log, budget, neighbours, data.num_users, mode, phi is not None)
     task = Task(
         data,
@@ -311,8 +317,8 @@ def _check_plan_horizon(plan_horizon: int | None, log: LogFormat, name: str) -> 
         raise ValueError(
             "plan_horizon plans steps that were not counted: it needs the one-hot learner and pooled counts"
         )
-    if plan_horizon < 1:
-        raise ValueError(f"plan_horizon is {plan_horizon}; it must be at least 1")
+    if not 1 <= plan_horizon <= LONGEST:
+        raise ValueError(f"plan_horizon is {plan_horizon}; it must be at least 1 and at most {LONGEST:,}")
 
 
 def _feature_table(
@@ -379,7 +385,8 @@ def _fitted(
     actions = plan.actions
     assert actions is not None
     chosen = np.take_along_axis(learned.known, actions[..., None], axis=2)[..., 0]
-    policy = Policy(actions, plan.value[: len(actions)], chosen, log.num_actions, log.state_names, log.action_names)
+    values = Scale.of(log, len(actions)).in_units(plan.value[: len(actions)])
+    policy = Policy(actions, values, chosen, log.num_actions, log.state_names, log.action_names, log.pooled)
     private = FROM_LOGS[choice.algorithm].private
     parts = learned.parts if private else {}
     found = list(parts.values()) or [no_privacy()]
@@ -422,6 +429,7 @@ def _fitted(
             "first_visits": log.first_visits,
             "early_end": log.early_end,
             "reward_range": list(log.reward_range),
+            "ended_pays": log.ended_pays,
             "reward_units": log.spec.reward_units,
             "rewards_known": task.rewards is not None,
             "planned_steps": task.plan_horizon or log.horizon,
@@ -458,10 +466,11 @@ def _warnings(learned: Outcome, covered: float, prospect: Prospect | None) -> li
         found.append(f"vacuous: hardly more state-action pairs stand out than noise alone would show{needed}")
     elif covered < 0.5:
         found.append(f"only {100 * covered:.0f} % of the state-action pairs stand out of the noise")
-    if learned.estimate["value_lower"] <= 0.0 and covered > HARDLY:
+    worth = learned.estimate
+    if worth["value_lower"] <= worth["possible_values"][0] and covered > HARDLY:
         found.append(
-            "the lower bound on the policy's value is 0: the width of the release proves nothing about it, which "
-            "says little about how good it is"
+            f"the lower bound on the policy's value is {worth['value_lower']:.4g}, the least that is possible: the "
+            "width of the release proves nothing about it, which says little about how good it is"
         )
     return found
 

@@ -72,6 +72,14 @@ def uniform_policy(shape: tuple[int, int, int]) -> Floats:
     return np.full(shape, 1.0 / shape[2])
 
 
+def possible_values(horizon: int, *rates: float) -> tuple[Floats, Floats]:
+    """(H+1,) The least and the most that the steps from h on can pay somebody who is there: a reward in [0, 1] now,
+    then rewards or one of the `rates` of places that are never left."""
+    later = np.maximum(horizon - 1.0 - np.arange(horizon + 1), 0.0)
+    first = np.arange(horizon + 1) < horizon
+    return later * min(0.0, *rates, 0.0), first + later * max(1.0, *rates, 1.0)
+
+
 #: A policy to follow that is none.
 BE_GREEDY: Floats = np.empty((0, 0, 0))
 

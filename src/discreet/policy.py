@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,18 @@ import pyarrow.parquet as pq
 from discreet.mdp import Floats, Ints, frozen
 from discreet.structure import Mask
 
-PARQUET, CSV = "policy.parquet", "policy.csv"
+PARQUET, CSV, DIGESTS = "policy.parquet", "policy.csv", "digests.json"
+NOT_KNOWN = "not known"
+UNITS = "cautious totals from this step on, in the units of the log's rewards"
 
 
 @dataclass(frozen=True, eq=False)
 class Policy:
     """Which action to take at every step in every state, and what it rests on.
 
-    `values` are the cautious values the policy was planned with, in units of the scaled reward; `known` says where
-    the release knew something about the chosen action (elsewhere the choice is a guess).
+    `values` are the cautious values the policy was planned with, in the units of the log's rewards; `known` says
+    where the release knew something about the chosen action (elsewhere the choice is a guess). `pooled`: what
+    happens was declared not to depend on the step.
     """
 
     actions: Ints  # (H, S)
@@ -31,6 +36,7 @@ class Policy:
     num_actions: int
     state_names: tuple[str, ...] | None = None
     action_names: tuple[str, ...] | None = None
+    pooled: bool = False
 
     def __post_init__(self) -> None:
         actions = np.asarray(self.actions)
@@ -50,8 +56,14 @@ class Policy:
     def num_states(self) -> int:
         return int(self.actions.shape[1])
 
-    def act(self, step: int, state: int | str) -> int | str:
-        """The action at a step (0..H−1) in a state; names in, names out where the policy has names."""
+    def act(self, step: int, state: int | str, guess: bool = False) -> int | str:
+        """The action at a step in a state, or "not known" where the release says nothing about any better choice;
+        with `guess` there is always one. Names in, names out where the policy has names.
+
+        Steps are 0..H−1. A pooled policy acts beyond them, too: as at step 0, which looked ahead the furthest.
+        """
+        if step >= self.horizon and self.pooled:
+            step = 0
         if not 0 <= step < self.horizon:
             raise ValueError(f"step is {step}; it must lie in 0..{self.horizon - 1}")
         if isinstance(state, str):
@@ -60,6 +72,8 @@ class Policy:
             state = self.state_names.index(state)
         if not 0 <= state < self.num_states:
             raise ValueError(f"state is {state}; it must lie in 0..{self.num_states - 1}")
+        if not (guess or self.known[step, state]):
+            return NOT_KNOWN
         action = int(self.actions[step, state])
         return action if self.action_names is None else self.action_names[action]
 
@@ -74,7 +88,8 @@ class Policy:
             columns["action_name"] = [self.action_names[a] for a in columns["action"]]
         columns["value"] = np.round(self.values.reshape(-1), 6)
         columns["known"] = self.known.reshape(-1)
-        return pa.table(columns).replace_schema_metadata({"actions": str(self.num_actions)})
+        facts = {"actions": str(self.num_actions), "pooled": str(self.pooled).lower(), "values": UNITS}
+        return pa.table(columns).replace_schema_metadata(facts)
 
     def save(self, folder: str | Path) -> None:
         """Write the table twice: for programs and for people."""
@@ -86,11 +101,13 @@ class Policy:
             writer.writerows(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
     @classmethod
-    def load(cls, folder: str | Path) -> Policy:
-        """Read a folder that `discreet fit` has written."""
+    def load(cls, folder: str | Path, check: bool = True) -> Policy:
+        """Read a folder that `discreet fit` has written; `check`: only if the table is the one of its digests."""
         path = Path(folder) / PARQUET
         if not path.is_file():
             raise ValueError(f"{folder} holds no {PARQUET}")
+        if check:
+            _check_digest(path)
         try:
             table = pq.read_table(path)
         except (pa.ArrowException, OSError) as error:
@@ -119,4 +136,17 @@ class Policy:
             num_actions,
             state_names,
             action_names,
+            metadata.get(b"pooled") == b"true",
         )
+
+
+def _check_digest(path: Path) -> None:
+    """Refuse a table that is not the one of the folder's digests."""
+    try:
+        listed = json.loads((path.parent / DIGESTS).read_text(encoding="utf-8"))[path.name]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ValueError(
+            f"{path.parent} has no digest of {path.name} in {DIGESTS}; load it with check=False"
+        ) from None
+    if listed != hashlib.sha256(path.read_bytes()).hexdigest():
+        raise ValueError(f"{path} differs from its digest: it was altered after it was written")

@@ -61,6 +61,17 @@ class Model(NamedTuple):
     visits: Floats  # (G, S, A)
 
 
+def placed(model: Model) -> tuple[Model, Floats]:
+    """Without the last successor, "nobody knows where": (model of the steps that lead somewhere, their share).
+
+    Rewards and visits are those of all steps. A row without any such step is 0 everywhere.
+    """
+    P = model.transitions[:, :-1, :, :-1]
+    share = P.sum(axis=-1)
+    rows = np.divide(P, share[..., None], out=np.zeros_like(P), where=share[..., None] > 0.0)
+    return Model(rows, model.rewards[:, :-1], model.visits[:, :-1]), share
+
+
 @dataclass(frozen=True, eq=False)
 class PrivateCounts:
     """Noisy sums over the first `num_episodes` users.

@@ -3,22 +3,65 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from discreet.data.logs import LogFormat
 from discreet.histograms import PrivateHistogram
 from discreet.mdp import Floats, Ints
+from discreet.planning import possible_values
 from discreet.releases import PrivateCounts
 
 #: Failure probability of the lower bound on a policy's value: that of the widths, and of three kinds of estimates.
 FAILURE = 0.05
 WIDTHS, CELLS, REWARDS, START = 0.01, 0.03, 0.005, 0.005
+#: In plain estimates, what lies below this share of the width of its noise counts as noise.
+STANDS_OUT = 0.8
 MARKOV = "true if what follows a step depends on nothing but its state and action (and its number, unless pooled)"
 
 
+@dataclass(frozen=True)
+class Scale:
+    """From values of rewards scaled to [0, 1] to those of the log: U_h = (H−h)·low + (high − low)·V_h.
+
+    `ended` is what a step pays those who left, in scaled units; None where nobody can leave.
+    """
+
+    low: float
+    high: float
+    horizon: int
+    ended: float | None = None
+
+    @classmethod
+    def of(cls, log: LogFormat, horizon: int) -> Scale:
+        return cls(*log.reward_range, horizon, log.ended_rate if log.has_ended else None)
+
+    def in_units(self, values: Floats) -> Floats:
+        """(H or H+1, …) values from every step on, in the units of the log."""
+        left = self.horizon - np.arange(len(values), dtype=np.float64)
+        return left.reshape(-1, *[1] * (values.ndim - 1)) * self.low + (self.high - self.low) * values
+
+    def possible(self) -> tuple[Floats, Floats]:
+        """(H+1,) scaled: the least and the most that the steps from h on can pay somebody who is still there."""
+        return possible_values(self.horizon, *(() if self.ended is None else (self.ended,)))
+
+
+def _gone(horizon: int, successors: int, states: int, ended: float | None) -> Floats:
+    """(H+1, Y) of zeros, and in the place after the states what those who left will have earned."""
+    value = np.zeros((horizon + 1, successors))
+    if ended is not None:
+        value[:, states] = ended * (horizon - np.arange(horizon + 1))
+    return value
+
+
 def histogram_lower_values(
-    release: PrivateHistogram, actions: Ints, most_steps: int, rewards: Floats | None = None
+    release: PrivateHistogram,
+    actions: Ints,
+    most_steps: int,
+    rewards: Floats | None = None,
+    worst: float | None = None,
 ) -> Floats:
     """V(h,s) ≤ the true value of the policy, for all h, s together with probability 1 − .04: post-processing.
 
@@ -26,16 +69,25 @@ def histogram_lower_values(
     empirical distribution is within √(2(m·ln 2 + ln(C·T/β'))/n) of the true one for all C cells and all sample
     sizes up to T = `most_steps`; a difference of x in L1 moves the mean of any values by at most half of x times
     their range.
+
+    Steps whose successor is unknown are left out where that is settled without looking at it (`worst` is None): n
+    is then at least N̂ − e_N − Σ(x + e) over their items. Else they lead to the worst there is: `worst` per step.
     """
     assert release.beta <= WIDTHS
     cells = release.cells
-    x = np.where(cells.admitted, np.maximum(release.values, 0.0), 0.0)
+    H, S, A = cells.shape
+    Y = cells.num_places if worst is None else cells.num_successors
+    admitted = cells.admitted[:, : 2 * Y]
+    items = np.maximum(np.asarray(admitted.sum(axis=1)), 1)
+    x = np.where(admitted, np.maximum(release.values[:, : 2 * Y], 0.0), 0.0)
     totals = x.sum(axis=1)
     n = np.where(cells.admitted, release.values, 0.0).sum(axis=1) - release.total_width
-    error = _distance(n, cells.sizes, 2.0 * cells.sizes * release.width, cells.num_cells * most_steps / CELLS)
+    n -= np.where(cells.admitted, release.values + release.width, 0.0)[:, 2 * Y :].sum(axis=1)
+    error = _distance(n, items, 2.0 * items * release.width, cells.num_cells * most_steps / CELLS)
     p = np.divide(x, totals[:, None], out=np.zeros_like(x), where=totals[:, None] > 0)
-    H, S, A = cells.shape
-    value = np.zeros((H + 1, cells.num_successors))
+    value = _gone(H, Y, S, cells.ended if cells.absorbing else None)
+    if worst is not None and cells.unknown:
+        value[:, -1] = worst * (H - np.arange(H + 1))
     certain = np.zeros((cells.stages, S, A)) if rewards is None else rewards
     for h in reversed(range(H)):
         g = min(h, cells.stages - 1)
@@ -57,32 +109,75 @@ def _distance(n: Any, items: Any, moved: Any, statements: float) -> Floats:
     return np.where(n >= 1.0, np.minimum(half, 1.0), 1.0)
 
 
-def counted_values(release: PrivateCounts, actions: Ints, rewards: Floats | None = None) -> tuple[Floats, Floats]:
-    """(plain estimate, lower bound) of the policy's values, as above; projected counts are within 2e of the truth."""
+def faint_rate(paid: float, steps: float, deviation: float) -> float:
+    """What cells whose payments do not stand out pay per step on average; 0 if even their sum does not."""
+    if steps <= 0.0 or paid < 3.0 * deviation:
+        return 0.0
+    return min(max(float(paid / steps), 0.0), 1.0)
+
+
+def counted_values(
+    release: PrivateCounts,
+    actions: Ints,
+    rewards: Floats | None = None,
+    ended: float | None = None,
+    unknown: bool = False,
+    worst: float | None = None,
+) -> tuple[Floats, Floats]:
+    """(plain estimate, lower bound) of the policy's values, as above; projected counts are within 2e of the truth.
+
+    The plain estimate is of what stands out: transitions and sums of rewards below `STANDS_OUT` of their width
+    count as noise, unless nothing else is there; a cell without visits pays the least that is possible. The chosen
+    action is the best of A that are off by chance, hence −√(2·Var(r + V)·ln A/N).
+    """
     assert release.beta <= WIDTHS
     H, S = actions.shape
-    Y = release.transitions.shape[-1]
+    Y = release.transitions.shape[-1] - (unknown and worst is None)
     model = release.model()
-    e = release.width
-    n = model.visits - 2.0 * Y * e
+    counts = model.transitions[..., :Y] * model.visits[..., None]
+    e, total = np.asarray(release.width), counts.sum(axis=-1)
+    n = total - 2.0 * Y * e
     cells, most_steps = model.visits.size, release.num_episodes * release.horizon
     error = _distance(n, Y, 4.0 * Y * e, cells * most_steps / CELLS)
+    P = np.divide(counts, total[..., None], out=np.zeros_like(counts), where=total[..., None] > 0.0)
+    every = model.visits - 2.0 * release.transitions.shape[-1] * e
     if rewards is None:
         paid = model.rewards
-        moved = (np.asarray(release.widths.rewards) + 2.0 * Y * e) / np.maximum(n, 1.0)
+        moved = (np.asarray(release.widths.rewards) + 2.0 * release.transitions.shape[-1] * e) / np.maximum(
+            every, 1.0
+        )
         union = math.log(2.0 * cells * most_steps / REWARDS)
-        doubt = np.where(n >= 1.0, np.minimum(moved + np.sqrt(union / (2.0 * np.maximum(n, 1.0))), 1.0), 1.0)
+        chance = np.sqrt(union / (2.0 * np.maximum(every, 1.0)))
+        doubt = np.where(every >= 1.0, np.minimum(moved + chance, 1.0), 1.0)
+        faint = release.reward_sums <= STANDS_OUT * np.asarray(release.widths.rewards)
+        spread = float(np.max(release.deviations.rewards)) * math.sqrt(faint.sum())
+        rate = faint_rate(release.reward_sums[faint].sum(), model.visits[faint].sum(), spread)
+        likely = np.where(faint, np.where(model.visits > 0.0, rate, 0.0), paid)
     else:
-        paid, doubt = rewards, np.zeros(rewards.shape)
-    plain, lower = np.zeros((H + 1, Y)), np.zeros((H + 1, Y))
-    states = np.arange(S)
+        paid, doubt, likely = rewards, np.zeros(rewards.shape), rewards
+    place = release.transitions.shape[-1] - unknown
+    sharp = np.where(counts > STANDS_OUT * e[..., None], counts, 0.0)[..., :place]
+    sharp = np.where(sharp.any(axis=-1, keepdims=True), sharp, counts[..., :place])
+    whole = sharp.sum(axis=-1, keepdims=True)
+    sharp = np.divide(sharp, whole, out=np.zeros_like(sharp), where=whole > 0.0)
+    plain, lower = _gone(H, place, S, ended), _gone(H, Y, S, ended)
+    if unknown and worst is not None:
+        lower[:, -1] = worst * (H - np.arange(H + 1))
+    states, chosen = np.arange(S), 2.0 * math.log(model.visits.shape[-1])
+    least, most = possible_values(H, *(() if ended is None else (ended,)))
     for h in reversed(range(H)):
         g = min(h, model.visits.shape[0] - 1)
         where = g, states, actions[h]
-        plain[h, :S] = paid[where] + model.transitions[where] @ plain[h + 1]
+        after = plain[h + 1]
+        lost = 1.0 - sharp[where].sum(axis=-1)
+        mean = sharp[where] @ after + lost * after.min()
+        variance = sharp[where] @ after**2 + lost * after.min() ** 2 - mean**2
+        variance += 0.0 if rewards is not None else likely[where] * (1.0 - likely[where])
+        luck = np.sqrt(np.maximum(variance, 0.0) * chosen / np.maximum(model.visits[where], 1.0))
+        plain[h, :S] = np.clip(likely[where] + mean - luck, least[h], most[h])
         sure = np.maximum(paid[where] - doubt[where], 0.0)
         after = lower[h + 1]
-        lower[h, :S] = sure + np.maximum(model.transitions[where] @ after - error[where] * np.ptp(after), after.min())
+        lower[h, :S] = sure + np.maximum(P[where] @ after - error[where] * np.ptp(after), after.min())
     return plain[:, :S], lower[:, :S]
 
 
@@ -103,27 +198,36 @@ def start_of(counts: Floats, width: float, most_episodes: int) -> Start | None:
     return Start(positive / positive.sum(), float(doubt))
 
 
-def worth(plain: Floats | None, lower: Floats, cautious: Floats, start: Start | None) -> dict[str, Any]:
-    """Values from the first step, in scaled reward; without a start distribution only what holds for every start.
+def worth(plain: Floats | None, lower: Floats, cautious: Floats, start: Start | None, scale: Scale) -> dict[str, Any]:
+    """Values from the first step, in the units of the log; without a start only what holds for every start.
 
-    Regressions have no plain estimate: each is of cautious values. The width is then that of the cautious value.
+    Arguments are scaled. Regressions have no plain estimate: each is of cautious values. The width is then that of
+    the cautious value.
     """
-    least = float(lower[0].min())
-    found: dict[str, Any] = {"value_estimate": None, "value_cautious": None, "value_lower": least}
+    least, most = (float(bound[0]) for bound in scale.possible())
+
+    def units(value: float) -> float:
+        clipped = min(max(value, least), most)
+        return float(scale.in_units(np.array([clipped]))[0])
+
+    surely = float(lower[0].min())
+    found: dict[str, Any] = {"value_estimate": None, "value_cautious": None, "value_lower": units(surely)}
     if start is not None:
-        surely = float(start.shares @ lower[0]) - start.doubt * float(np.ptp(lower[0]))
+        from_start = float(start.shares @ lower[0]) - start.doubt * float(np.ptp(lower[0]))
+        surely = max(from_start, surely)
         found = {
-            "value_estimate": None if plain is None else float(start.shares @ plain[0]),
-            "value_cautious": float(start.shares @ cautious[0]),
-            "value_lower": max(surely, least),
+            "value_estimate": None if plain is None else units(max(float(start.shares @ plain[0]), surely)),
+            "value_cautious": units(float(start.shares @ cautious[0])),
+            "value_lower": units(surely),
         }
-    meaning = "totals of rewards scaled to [0, 1], from the same noisy release: no further privacy is spent"
+    meaning = "totals of rewards in the units of the log, from the same noisy release: no further privacy is spent"
     if start is None:
         meaning += "; the lower one holds wherever people start, and where they do must be declared for an estimate"
     estimate = found["value_cautious"] if plain is None else found["value_estimate"]
     return {
         **found,
         "width": None if estimate is None else estimate - found["value_lower"],
+        "possible_values": [units(least), units(most)],
         "failure_probability_of_the_lower_value": FAILURE,
         "the_lower_value_is": MARKOV,
         "values_are": meaning,

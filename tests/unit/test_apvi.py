@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -84,7 +85,48 @@ def test_without_noise_it_is_apvi_and_finds_the_best_policy():
         assert np.array_equal(twin.quality, APVI(mode).plan(infinite).quality)
         best = float(mdp.initial @ optimal_plan(mdp).value[0])
         assert policy_value(mdp, twin.policy) >= 0.97 * best
-        assert twin.value[0] @ mdp.initial <= best
+        assert twin.value[0] @ mdp.initial <= best * (1.0 if mode == "paper" else 1.01)
+    doubted = APVI(confidence_scale=0.1).plan(exact).value[0] @ mdp.initial
+    assert doubted < min(best, APVI().plan(exact).value[0] @ mdp.initial)
+
+
+@pytest.mark.parametrize("stages", [1, 4])
+def test_without_noise_it_is_value_iteration_on_counts(stages):
+    release = replace(random_release(5, 0.0, stages), widths=PerTable())
+    model = release.model()
+    plain = oracle.pessimistic_quality(
+        model.transitions, model.rewards, lambda *_: 0.0, model.visits < 1, release.horizon
+    )
+    assert APVI().plan(release).quality == pytest.approx(plain)
+
+
+@pytest.mark.parametrize("mode", ["paper", "practical"])
+@pytest.mark.parametrize("ended", [-1.5, 0.0, 0.4, 2.0])
+def test_l1_those_who_left_earn_what_was_declared_at_every_remaining_step(mode, ended):
+    """State 0: action 0 pays 1 and is the end, action 1 pays 0 and stays; nobody was ever in state 1."""
+    T = np.zeros((1, 3, 2, 3))
+    T[0, 0, 0, 2] = T[0, 0, 1, 0] = 1e6
+    paid = np.zeros((1, 3, 2))
+    paid[0, 0, 0] = 1e6
+    release = PrivateCounts(T.sum(axis=-1), T, paid, 5, 10**6)
+    plan = APVI(mode, confidence_scale=0.0, absorbing=True, ended=ended).plan(release)
+    left = 5.0 - np.arange(6)
+    assert plan.value[:, 2] == pytest.approx(left * ended)
+    assert plan.value[:5, 0] == pytest.approx(np.maximum(1.0 + (left[:5] - 1) * ended, 1.0))
+    assert plan.value[:5, 1] == pytest.approx(left[:5] * min(0.0, ended))
+
+
+def test_l2_steps_that_lead_nobody_knows_where_count_for_what_they_paid():
+    """Half of the steps are known to stay; the others pay 1 and lead somewhere unknown (the last successor)."""
+    T = np.zeros((1, 2, 1, 2))
+    T[0, 0, 0] = 500.0, 500.0
+    release = PrivateCounts(T.sum(axis=-1), T, np.array([[[500.0], [0.0]]]), 4, 1000)
+    plan = APVI(unknown=True).plan(release)
+    assert plan.value[:, 0] == pytest.approx([2.0, 1.5, 1.0, 0.5, 0.0])
+    assert plan.value.shape == (5, 1)
+    lost = PrivateCounts(np.array([[[1000.0], [0.0]]]), T * [0.0, 2.0], np.array([[[500.0], [0.0]]]), 4, 1000)
+    assert APVI(unknown=True).plan(lost).value[:, 0] == pytest.approx([0.5, 0.5, 0.5, 0.5, 0.0])
+    assert APVI(unknown=True).known(lost).all()
 
 
 def test_larger_widths_never_raise_a_value():

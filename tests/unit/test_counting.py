@@ -23,8 +23,11 @@ SCHEMA = pa.schema(
         ("action", pa.int64()),
         ("reward", pa.float64()),
         ("next_state", pa.int64()),
+        ("terminated", pa.bool_()),
+        ("truncated", pa.bool_()),
     ]
 )
+PLAIN = pa.schema(list(SCHEMA)[:-2])
 
 
 def rows_of():
@@ -37,13 +40,24 @@ def rows_of():
             "action": st.sampled_from([0, 1, 1, -1]),
             "reward": st.sampled_from([0.0, 0.25, 1.0, 7.0, -3.0, float("nan"), float("inf"), None]),
             "next_state": st.sampled_from([0, 1, 2, 5, None]),
+            "terminated": st.sampled_from([False, False, False, True, None]),
+            "truncated": st.sampled_from([False, False, False, True, None]),
         }
     )
 
 
+def table_with(rows, columns=SCHEMA.names):
+    """The rows as a log that has these columns."""
+    return pa.Table.from_pylist(rows, schema=SCHEMA).select(list(columns))
+
+
 def counted(rows, log):
     """The oracle; what has no episode's number is in no episode."""
-    return oracle.counted([row for row in rows if row["episode"] is not None], log)
+    return oracle.counted([dict(row) for row in rows if row["episode"] is not None], log)
+
+
+#: Columns of a log beside user, episode, step, state, action and reward.
+OTHERS = st.lists(st.sampled_from(["next_state", "terminated", "truncated"]), unique=True)
 
 
 @given(
@@ -51,11 +65,15 @@ def counted(rows, log):
     pooled=st.booleans(),
     early_end=st.sampled_from(["absorb", "keep"]),
     bound=st.integers(1, 3),
+    others=OTHERS,
 )
-def test_the_query_counts_what_the_rules_say(rows, pooled, early_end, bound):
+def test_the_query_counts_what_the_rules_say(rows, pooled, early_end, bound, others):
     log = LogFormat(3, 2, 3, pooled, early_end=early_end, episodes_per_user=bound, reward_range=(-1.0, 1.0))
+    if "next_state" not in others:  # of two rows of one step either may give its state to the step before
+        rows = list({(row["user"], row["episode"], row["step"]): row for row in rows}.values())
+    table = table_with(rows, [*SCHEMA.names[:6], *others])
+    log = log.read_from(table.column_names)
     T, R = counted(rows, log)
-    table = pa.Table.from_pylist(rows, schema=SCHEMA)
     found = count(table, log)
     assert np.array_equal(found.transitions, T)
     assert np.array_equal(found.reward_sums, R)
@@ -69,17 +87,24 @@ def test_the_query_counts_what_the_rules_say(rows, pooled, early_end, bound):
     other=st.lists(rows_of(), max_size=8),
     pooled=st.booleans(),
     bound=st.integers(1, 2),
+    others=OTHERS,
+    early_end=st.sampled_from(["absorb", "keep"]),
 )
-def test_one_user_moves_the_counts_by_her_bound_only(rows, other, pooled, bound):
-    """The sensitivity that is charged, against whatever rows one person may have."""
-    log = LogFormat(3, 2, 3, pooled, episodes_per_user=bound)
+def test_one_user_moves_the_counts_by_her_bound_only(rows, other, pooled, bound, others, early_end):
+    """The sensitivity that is charged, against whatever rows one person may have, endings and cuts included."""
+    columns = [*SCHEMA.names[:6], *others]
+    log = LogFormat(3, 2, 3, pooled, episodes_per_user=bound, early_end=early_end).read_from(columns)
+    if "next_state" not in others:
+        rows, other = (
+            list({(r["user"], r["episode"], r["step"]): r for r in part}.values()) for part in (rows, other)
+        )
+        other = list({(row["episode"], row["step"]): row for row in other}.values())
     there = [row for row in rows if row["user"] != "ann"]
     replaced = [{**row, "user": "ann"} for row in other]
     tables = [counted(part, log)[0] for part in (rows, there + replaced)]
     assert np.abs(tables[0] - tables[1]).sum() <= 2 * 3 * bound
     for part, expected in zip((rows, there + replaced), tables, strict=True):
-        found = count(pa.Table.from_pylist(part, schema=SCHEMA), log).transitions
-        assert np.array_equal(found, expected)
+        assert np.array_equal(count(table_with(part, columns), log).transitions, expected)
 
 
 def clean_log(horizon=3):
@@ -128,7 +153,7 @@ DEFECTS = {
     "no reward": (changed(0, 2, reward=None), False, True),
     "an infinite reward": (changed(0, 2, reward=float("inf")), True, True),
     "an unknown state": (changed(1, 0, state=3), False, True),
-    "no successor": (changed(1, 1, next_state=None), True, True),
+    "no successor": (changed(1, 1, next_state=None), False, True),
     "a row without an episode": (changed(1, 1, episode=None), False, True),
     "an episode that cannot be read": (
         lambda rows: [changed(0, h, action=2)(rows) for h in range(3)],
@@ -149,7 +174,7 @@ def test_the_way_without_looking_up_episodes_is_taken_only_where_it_counts_alike
     do, *short = DEFECTS[defect]
     rows = clean_log()
     do(rows)
-    pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), tmp_path / "log.parquet")
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema=PLAIN), tmp_path / "log.parquet")
     log = LogFormat(3, 2, 3, pooled, early_end=early_end, episodes_per_user=2)
     data = LoggedData(str(tmp_path / "log.parquet"), log)
     T, R = counted(rows, log)
@@ -163,7 +188,7 @@ def test_the_way_without_looking_up_episodes_is_taken_only_where_it_counts_alike
 def test_one_user_with_one_episode_more_loses_it():
     rows = [row for row in clean_log() if row["episode"] < 2 or row["user"] == "bob"]
     log = LogFormat(3, 2, 3, episodes_per_user=2)
-    found = count(pa.Table.from_pylist(rows, schema=SCHEMA), log)
+    found = count(pa.Table.from_pylist(rows, schema=PLAIN), log)
     assert np.array_equal(found.transitions, counted(rows, log)[0])
     assert found.repairs.cut_rows == 3
     text = pa.Table.from_pylist([{**row, "episode": f"no. {row['episode']}"} for row in rows])  # no number to use
@@ -182,7 +207,7 @@ def test_marks_reach_to_the_last_step(horizon):
     rows.append(dict(rows[place(rows, 0, horizon - 1)]))  # does not count
     rows.pop(place(rows, 1, horizon - 1))  # ends one step early
     rows.pop(place(rows, 2, 0))  # does not begin
-    found = count(pa.Table.from_pylist(rows, schema=SCHEMA), log)
+    found = count(pa.Table.from_pylist(rows, schema=PLAIN), log)
     T, R = counted(rows, log)
     assert np.array_equal(found.transitions, T)
     assert np.array_equal(found.reward_sums, R)
@@ -239,13 +264,74 @@ def test_without_a_column_for_it_the_successor_is_the_next_state():
     table = table_of(played).drop(["next_state"])
     staged = LogFormat(3, 2, 4, early_end="keep")
     found, full = count(table, staged).transitions, StepCounts.of(played, staged.spec).transitions
-    assert np.array_equal(found[:3], full[:3])
-    assert np.array_equal(found[3].sum(axis=-1), full[3].sum(axis=-1))
+    assert np.array_equal(found[:3, :3, :, :3], full[:3])
+    assert np.array_equal(found[3, :3].sum(axis=-1), full[3].sum(axis=-1))
     pooled = count(table, LogFormat(3, 2, 4, pooled=True)).transitions
-    assert pooled[..., :3].sum() == 60  # nobody knows where the last step led, and nobody left
-    assert pooled[..., 3].sum() == 0
+    assert pooled.sum(axis=(0, 1, 2))[3:].tolist() == [0, 20]  # nobody left, and where the last step led is unknown
+    assert pooled.sum() == 80
     short = table.filter(pa.array(np.asarray(table.column("step")) < 2))
-    assert count(short, LogFormat(3, 2, 4, pooled=True)).transitions[..., 3].sum() == 20
+    assert count(short, LogFormat(3, 2, 4, pooled=True)).transitions.sum(axis=(0, 1, 2))[3:].tolist() == [20, 0]
+
+
+#: The last row of a stay of two steps of four: what is said about it, and where it leads (S = 3).
+ENDED, UNKNOWN = 3, 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "early_end", "leads_to"),
+    [
+        ({}, "absorb", ENDED),
+        ({}, "keep", 3),  # the only additional one
+        ({"next_state": 2}, "absorb", ENDED),
+        ({"next_state": 2}, "keep", 2),
+        ({"next_state": None}, "absorb", ENDED),
+        ({"terminated": True}, "absorb", ENDED),
+        ({"terminated": True}, "keep", ENDED),
+        ({"terminated": False}, "keep", UNKNOWN),
+        ({"done": True}, "keep", ENDED),
+        ({"done": "True"}, "keep", ENDED),
+        ({"done": 1}, "keep", ENDED),
+        ({"done": 0.0}, "keep", UNKNOWN),
+        ({"terminated": True, "next_state": 2}, "absorb", ENDED),
+        ({"terminated": True, "next_state": 99}, "keep", ENDED),
+        ({"truncated": True}, "absorb", UNKNOWN),
+        ({"truncated": True}, "keep", 3),
+        ({"truncated": True, "next_state": 2}, "absorb", 2),
+        ({"truncated": True, "next_state": None}, "absorb", UNKNOWN),
+        ({"truncated": False}, "absorb", ENDED),
+        ({"truncated": True, "terminated": True}, "absorb", ENDED),
+        ({"truncated": True, "done": True}, "absorb", UNKNOWN),  # who was cut off is done, too
+    ],
+)
+@pytest.mark.parametrize("pooled", [True, False])
+def test_l2_the_last_row_of_a_stay_counts_and_leads_where_its_columns_say(columns, early_end, leads_to, pooled):
+    table = {"user": ["a", "a", "b"], "step": [0, 1, 0], "state": [0, 1, 2], "action": [0] * 3, "reward": [0, 1.0, 0]}
+    usual = {"next_state": 1, "done": type(columns.get("done", False))(0), "terminated": False, "truncated": False}
+    table |= {name: [usual[name], said, usual[name]] for name, said in columns.items()}
+    table |= {} if columns.get("done") != "True" else {"done": ["false", "True", ""]}
+    found = count(table, LogFormat(3, 1, 4, pooled, early_end=early_end))
+    here = found.transitions[0 if pooled else 1, 1, 0]
+    assert here[leads_to] == here.sum() == 1
+    assert found.reward_sums[0 if pooled else 1, 1, 0, leads_to] == 2**20
+    assert found.transitions.sum() == 3
+
+
+def test_l2_rows_after_an_end_do_not_count_and_an_answer_that_is_none_is_a_missing_step():
+    table = {"user": [0] * 4, "step": [0, 1, 2, 3], "state": [0, 1, 2, 0], "action": [0] * 4, "reward": [0.0] * 4}
+    for name, leads_to in (("terminated", 3), ("truncated", 4)):
+        for early_end in ("absorb", "keep"):
+            flags = {name: [False, True, False, True]}
+            found = count(table | flags, LogFormat(3, 1, 4, early_end=early_end)).transitions
+            assert found.sum() == 2
+            last = leads_to - (name == "truncated" and early_end == "keep")
+            assert found[1, 1, 0].tolist() == [float(y == last) for y in range(found.shape[-1])]
+    maybe = count(table | {"done": ["no end", "1", "0", "0"]}, LogFormat(3, 1, 4, early_end="keep")).transitions
+    assert maybe.sum() == 1  # the first step is no step, and after the second one it is over
+    both = LogFormat(3, 1, 4, columns={"done": "over", "truncated": "cut"})
+    found = count(table | {"over": [0, 1, 0, 0], "cut": [0, 0, 1, 0], "terminated": [1] * 4}, both).transitions
+    assert found.sum(axis=(0, 1, 2)).tolist() == [0, 1, 0, 1, 0]
+    with pytest.raises(ValueError, match="no column 'cut', 'over'"):
+        count(table, both)
 
 
 def test_first_visits_count_once_per_episode_and_cell():

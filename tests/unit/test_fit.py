@@ -23,7 +23,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.one_hot import OneHot
 from discreet.privacy.one_shot import OneShot
 from discreet.prospects import forecast
-from discreet.worth import Start, counted_values, histogram_lower_values, start_of, worth
+from discreet.worth import Scale, Start, counted_values, histogram_lower_values, start_of, worth
 
 ONE = Budget.pure(1.0)
 
@@ -115,9 +115,9 @@ def test_a_hoeffding_term_takes_off_more(pooled):
     }
     assert (values["hoeffding"] <= values["bernstein"] + 1e-12).all()
     assert values["hoeffding"][0, 0] < 0.8 * values["bernstein"][0, 0]
-    none = offline.fit(episodes, described(mdp, pooled=pooled), algorithm="apvi", confidence_scale=0.0)
-    assert (none.policy.values >= values["bernstein"]).all()
-    assert none.policy.values[0, 0] > values["bernstein"][0, 0]
+    some = offline.fit(episodes, described(mdp, pooled=pooled), algorithm="apvi", confidence_scale=0.1)
+    assert (some.policy.values <= values["bernstein"]).all()
+    assert values["hoeffding"][0, 0] < some.policy.values[0, 0] < values["bernstein"][0, 0]
 
 
 @pytest.mark.parametrize(
@@ -314,6 +314,20 @@ def test_an_estimated_start_is_doubted_as_much_as_noise_and_chance_require():
 def test_a_doubted_start_lowers_the_lower_value_down_to_the_worst_start():
     lower = np.array([[1.0, 3.0], [0.0, 0.0]])
     shares = np.array([0.25, 0.75])
-    values = [worth(lower, lower, lower, Start(shares, doubt))["value_lower"] for doubt in (0.0, 0.2, 1.0)]
+    scale = Scale(0.0, 1.0, 5)
+    values = [worth(lower, lower, lower, Start(shares, doubt), scale)["value_lower"] for doubt in (0.0, 0.2, 1.0)]
     assert values == pytest.approx([2.5, 2.1, 1.0])
-    assert worth(lower, lower, lower, None)["value_lower"] == 1.0
+    assert worth(lower, lower, lower, None, scale)["value_lower"] == 1.0
+
+
+def test_l3_values_are_in_the_units_of_the_log_and_never_impossible():
+    """Rewards between −2 and 6 over 3 steps; whoever left earns 8 a step: 1.25 in scaled units."""
+    scale = Scale(-2.0, 6.0, 3, 1.25)
+    values = np.array([[1.0, 9.0], [0.5, -9.0], [0.0, 0.0], [0.0, 0.0]])
+    assert scale.in_units(values).tolist() == [[2.0, 66.0], [0.0, -76.0], [-2.0, -2.0], [0.0, 0.0]]
+    found = worth(values, values - 9.0, values + 9.0, Start(np.array([0.5, 0.5])), scale)
+    assert found["possible_values"] == [-6.0, 6.0 + 2 * 8.0]
+    assert found["value_lower"] == -6.0
+    assert found["value_estimate"] == found["value_cautious"] == 22.0
+    assert Scale(-2.0, 6.0, 3).possible()[1].tolist() == [3.0, 2.0, 1.0, 0.0]
+    assert Scale(1.0, 2.0, 3, -1.0).possible()[0].tolist() == [-2.0, -1.0, 0.0, 0.0]

@@ -95,11 +95,24 @@ def test_tables_in_memory_and_arrays():
 def test_minari_episodes_are_users():
     played = episodes(5)
     buffers = [
-        SimpleNamespace(id=i, observations=played.states[i], actions=played.actions[i], rewards=played.rewards[i])
+        SimpleNamespace(
+            id=i,
+            observations=played.states[i],
+            actions=played.actions[i],
+            rewards=played.rewards[i],
+            terminations=np.arange(4) == i,
+            truncations=np.full(4, False),
+        )
         for i in range(5)
     ]
     dataset = SimpleNamespace(iterate_episodes=lambda: iter(buffers))
-    assert minari_table(dataset).equals(table_of(played))
+    found = minari_table(dataset)
+    assert found.drop(["terminated", "truncated"]).equals(table_of(played))
+    assert np.flatnonzero(found.column("terminated")).tolist() == [0, 5, 10, 15]
+    counted = count(dataset, LogFormat(3, 2, 4)).transitions  # a successor is always there: none is unknown
+    assert counted.shape == (4, 4, 2, 4)
+    assert counted.sum(axis=(1, 2, 3)).tolist() == [5, 4, 3, 2]  # one episode after the other terminates
+    assert counted[..., 3].sum(axis=(1, 2)).tolist() == [1, 1, 1, 0]  # after the last step it makes no difference
     with pytest.raises(ValueError, match="no episode"):
         minari_table(SimpleNamespace(iterate_episodes=lambda: iter([])))
     vectors = SimpleNamespace(id=0, observations=np.zeros((3, 2)), actions=np.zeros(2), rewards=np.zeros(2))
@@ -157,7 +170,9 @@ def test_narrow_columns_hold_wide_problems_and_the_largest_number_is_only_unread
     found = count(pa.table(columns), LogFormat(716, 25, 5, pooled, early_end="keep")).transitions
     assert found[0, 100, 20, 101] == 1
     assert found[0 if pooled else 1, 101, 21, 102] == followed  # else nobody knows where it led
-    assert found.sum() == (3 if followed else 1)
+    assert found.sum() == 3  # rows count whether or not their successor is known
+    if not followed:
+        assert found[..., 716].sum() == 2
 
 
 @pytest.mark.parametrize(

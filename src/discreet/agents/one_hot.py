@@ -36,9 +36,10 @@ class OneHotVI:
 
     Q = p·v − c·(√(2·Var_p(v)·ι/N) + span(V)·ι/(3N)) − min(1, d·sd/N)·(p·v − min V) − k·(sd/N)·‖(v − p·v)₊‖₂
 
-    and Q = 0 (or the reward, where it is known) in unknown cells. The third term is for what may hide below the
-    noise: it answers logs whose rare actions look good by luck. The fourth is for noise on the items that were kept,
-    of which only the favourable ones tempt. `rewards` (G, S, A) declares rewards known.
+    and the least that is possible (plus the reward, where it is known) in unknown cells: 0, or what those who left
+    earn if that is less. Steps whose successor is unknown count for what was paid. The third term is for what may
+    hide below the noise: it answers logs whose rare actions look good by luck. The fourth is for noise on the items
+    that were kept, of which only the favourable ones tempt. `rewards` (G, S, A) declares rewards known.
 
     Steps that look alike are read together: where a staged release shows no difference between its steps
     (`like_cells`), what a cell leads to is read from the sum over all of them but the last, which has H−1 times the
@@ -122,14 +123,17 @@ class OneHotVI:
         worth = np.array(
             [[start @ self.values(release, reading, policy)[1][0] for reading in readings] for policy in policies]
         )
+        worth -= start.sum() * (cells.horizon - 1) * min(0.0, cells.ended)  # above the least that is possible
         return readings[least_regret(worth)]
 
     def values(
         self, release: PrivateHistogram, estimate: Estimate, policy: Ints | None = None, cautious: bool = True
     ) -> tuple[Floats, Floats, Ints]:
-        """(quality, value, actions) of the greedy policy or of a given one; without caution, plain estimates.
+        """(quality, value, actions) of the greedy policy or of a given one.
 
-        Of a given policy only the qualities of its own actions are computed, the others are 0.
+        Without caution, plain estimates: of the best of A actions each of which is off by chance, so that the second
+        term stays, with c = 1 and ι = ln A. Of a given policy only the qualities of its own actions are computed,
+        the others are 0.
         """
         cells = release.cells
         H, S, A = shape = cells.shape
@@ -147,10 +151,12 @@ class OneHotVI:
             estimate.known,
             estimate.deviations,
             self.rewards is not None,
-            self.confidence_scale if cautious else 0.0,
+            self.confidence_scale if cautious else 1.0,
             hiding if cautious else 0.0,
             self.spread if cautious else 0.0,
-            iota,
+            iota if cautious else math.log(A),
+            cells.num_places,
+            cells.ended,
             np.empty((0, 0), dtype=np.int64) if policy is None else policy,
             tie_order(shape, self.tie_seed),
             quality,

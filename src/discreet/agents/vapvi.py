@@ -10,13 +10,13 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 
 from discreet.mdp import Floats
 from discreet.moments import PrivateRegression, Regressions, Target
-from discreet.planning import Plan, tie_order
+from discreet.planning import Plan, possible_values, tie_order
 from discreet.privacy.tails import symmetric_matrix_width, vector_width
 
 
 @dataclass(frozen=True)
 class VAPVI:
-    """Q_h = clip(⟨φ,w⟩ + c − Γ, 0, H−h) with w = Λ⁻¹·Σ ψ·(r + V_{h+1} − c)/σ, ψ = φ/σ, Λ = Σψψᵀ + λI (+ shift).
+    """Q_h = clip(⟨φ,w⟩ + c − Γ, least, most) with w = Λ⁻¹·Σ ψ·(r + V_{h+1} − c)/σ, ψ = φ/σ, Λ = Σψψᵀ + λI (+ shift).
 
     weighted   σ² = max{1, clip(⟨φ,β⟩, 0, B²) − clip(⟨φ,θ⟩, 0, B)²}, β and θ the regressions of V² and V on φ, V = V_{h+1},
                B = H−h−1 the most that it can be, and σ = 1 at the last step; practical: of V less the middle of its
@@ -28,9 +28,12 @@ class VAPVI:
     practical  c = the middle of what r + V_{h+1} can be, so that noise and shrinkage are about the unknown part only;
                Γ = C·√d·√(φᵀΛ⁻¹φ), C = .1; eigenvalues of Λ are floored at λ + a quarter of the width of the noise
 
+    Those who left earn `ended` per remaining step. A step whose successor is unknown leads to the least there is,
+    `unknown` per step: a regression cannot count it for its reward alone.
+
     Both are post-processing of the same kind of release. Source: [QW22] Alg. 2, [YDWW22], [JYW21].
     Differs: 1. the D/K term is left out, its constant needs the unknown spectrum of the population; 2. Cholesky
-    solves; 3. clips Q at H−h and V_{h+1} at H−h−1.   Cost: O(H·(S·A·d² + d³)) plus the regressions.
+    solves; 3. clips Q and V_{h+1} at what the remaining steps can pay.   Cost: O(H·(S·A·d² + d³)) plus the regressions.
     """
 
     features: Floats  # (S, A, d), norms at most 1
@@ -40,10 +43,24 @@ class VAPVI:
     confidence_scale: float | None = None
     tie_seed: int = 0
     beta: float = 0.1  # of the printed penalty of PEVI
+    ended: float | None = None  # where nobody can leave, None
+    unknown: float | None = None  # where all successors are known, None
 
     def __post_init__(self) -> None:
         if self.mode not in ("practical", "paper"):
             raise ValueError(f"mode is {self.mode!r}; it must be 'practical' or 'paper'")
+
+    @property
+    def rates(self) -> list[float]:
+        """What a step pays in the places beyond the states."""
+        return [rate for rate in (self.ended, self.unknown) if rate is not None]
+
+    def after(self, value: Floats, horizon: int, step: int, successors: int) -> Floats:
+        """(Y,) V_{h+1}: of the states, of those who left, and of nobody knows where."""
+        left = horizon - step - 1.0
+        rest = [rate * left for rate in self.rates]
+        found: Floats = np.append(value, [*rest, *[0.0] * (successors - value.size - len(rest))])
+        return found
 
     def plan(self, data: Regressions) -> Plan:
         """One pass backwards; every step asks for its regressions."""
@@ -61,7 +78,7 @@ class VAPVI:
         """The plan, and (H, S) what its policy earns at least, with probability 1 − beta if the MDP is linear.
 
         T the Bellman operator, q the estimate of T·V_{h+1}, V the plan's values: where |q − T·V_{h+1}| ≤ G,
-        V^π_h ≥ L_h = max{0, q − G − D_{h+1}} with D_h = max_s (V_h − L_h), D_H = 0 (privacy/linear.md). Only for
+        V^π_h ≥ L_h = max{least, q − G − D_{h+1}} with D_h = max_s (V_h − L_h), D_H = 0 (privacy/linear.md). Only for
         steps that are not weighted; 0 elsewhere. `longest`: the number that the features were divided by.
         """
         S, A, d = self.features.shape
@@ -71,23 +88,23 @@ class VAPVI:
         lower, deficit = np.zeros((H, S)), 0.0
         phi = self.features.reshape(S * A, d)
         actions = np.zeros((H, S), dtype=np.int64)
+        least, most = possible_values(H, *self.rates)
         for h in reversed(range(H)):
-            V = np.zeros(Y)
-            V[:S] = value[h + 1]
-            top = float(H - h)
-            centre, bound = 0.0, top
+            V = self.after(value[h + 1], H, h, Y)
+            bottom, top = float(least[h]), float(most[h])
+            centre, bound = 0.0, max(top, -bottom)
             if self.mode == "practical":
                 centre, bound = 0.5 * (V.max() + V.min() + 1.0), 0.5 * (np.ptp(V) + 1.0)
             sigma = np.ones((S, A))
             if self.weighted and h < H - 1:
-                sigma = self._deviations(data, h, V, top - 1.0)
+                sigma = self._deviations(data, h, V, max(float(np.abs(V).max()), H - h - 1.0))
             target = Target((V - centre) / sigma[..., None], 1.0 / sigma, bound)
             found = data.regress(h, "values", self.features / sigma[..., None], [target])
             positive = self._positive(found)
             solver = cho_factor(positive)
             mean = (phi @ cho_solve(solver, found.vectors[0]) + centre).reshape(S, A)
             width = np.sqrt(np.maximum((phi * cho_solve(solver, phi.T).T).sum(axis=1), 0.0)).reshape(S, A)
-            quality[h] = np.clip(mean - factor * width, 0.0, top)
+            quality[h] = np.clip(mean - factor * width, bottom, top)
             order = tie_order((H, S, A), self.tie_seed)[h]
             best = np.take_along_axis(quality[h], order, axis=1).argmax(axis=1)
             actions[h] = order[np.arange(S), best]
@@ -96,8 +113,10 @@ class VAPVI:
                 norm = longest * math.sqrt(d) * (1.0 + float(np.abs(V - centre).max()))
                 doubt = error_factor(found, positive, self.ridge, norm, V, beta / (4.0 * H))
                 chosen = np.arange(S), actions[h]
-                lower[h] = np.maximum(mean[chosen] - doubt * width[chosen] - deficit, 0.0)
-            deficit = float((value[h] - lower[h]).max())
+                lower[h] = np.maximum(mean[chosen] - doubt * width[chosen] - deficit, bottom)
+            else:
+                lower[h] = bottom
+            deficit = max(0.0, float((value[h] - lower[h]).max()))  # 0 for those who left
         policy = np.zeros((H, S, A))
         np.put_along_axis(policy, actions[..., None], 1.0, axis=2)
         return Plan(policy, value, quality, data.num_users, actions=actions), lower
@@ -120,7 +139,7 @@ class VAPVI:
         phi = self.features.reshape(S * A, d)
         square, mean = (phi @ cho_solve(solver, vector) for vector in found.vectors)
         square = np.clip(square + square_centre, 0.0, square_bound + square_centre)
-        mean = np.clip(mean, -bound if self.mode == "practical" else 0.0, bound)
+        mean = np.clip(mean, -bound if self.mode == "practical" else min(0.0, float(V.min())), bound)
         return np.sqrt(np.maximum(1.0, square - mean**2)).reshape(S, A)
 
     def _positive(self, found: PrivateRegression) -> Floats:

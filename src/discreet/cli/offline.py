@@ -87,6 +87,9 @@ def fit(
         str,
         typer.Option(help="Episodes that stop early: absorb (their people have left) or keep (rows as they are)."),
     ] = "absorb",
+    ended_pays: Annotated[
+        float, typer.Option(help="What a remaining step pays those whose episode has ended, in units of the reward.")
+    ] = 0.0,
     users: Annotated[int | None, typer.Option(help="Number of users, declared.", show_default="counted")] = None,
     trust_bounds: Annotated[
         bool, typer.Option("--trust-bounds", help="Do not enforce the bounds per user; the certificate says so.")
@@ -117,8 +120,9 @@ def fit(
     """Learn a policy from logged trajectories and write it with a certificate of its privacy.
 
     The log has the columns user, episode (optional), step, state, action, reward and next_state (optional), one row
-    per step, counted from 0 or --first-step. Files are only read. Every release is written down in a ledger beside
-    the log, before any noise is drawn; the certificate says what all of them cost together.
+    per step, counted from 0 or --first-step; terminated (or done) and truncated (all optional) say how an episode
+    stopped. Files are only read. Every release is written down in a ledger beside the log, before any noise is drawn;
+    the certificate says what all of them cost together.
 
     [bold]Examples[/bold]
 
@@ -148,6 +152,7 @@ def fit(
         users,
         not trust_bounds,
         first_step,
+        ended_pays,
     )
     if seed is not None and seed < 0:
         raise ValueError(f"--seed is {seed}; it must be at least 0")
@@ -206,7 +211,9 @@ def fit(
     say(f"known: {100 * worth['covered_state_actions']:.0f} % of the state-action pairs")
     for name, key in (("estimated", "value_estimate"), ("cautious", "value_cautious")):
         if worth[key] is not None:
-            say(f"{name} value: {worth[key]:.4g}, surely at least {worth['value_lower']:.4g}")
+            least, most = worth["possible_values"]
+            bound = f"surely at least {worth['value_lower']:.4g} (possible: {least:.4g} to {most:.4g})"
+            say(f"{name} value: {worth[key]:.4g} in units of the reward, {bound}")
             break
 
 
@@ -233,6 +240,7 @@ def log_format(
     users: int | None = None,
     enforce: bool = True,
     first_step: int = 0,
+    ended_pays: float = 0.0,
 ) -> LogFormat:
     """The options that describe a log."""
     from discreet.data.logs import LogFormat
@@ -255,6 +263,7 @@ def log_format(
         enforce,
         users,
         first_step=first_step,
+        ended_pays=ended_pays,
     )
 
 
@@ -514,6 +523,10 @@ def evaluate(
 
     if env is None:
         worth = dict(offline.pessimistic_value(folder))
+        worth = {
+            "estimate": worth["value_cautious" if worth["value_estimate"] is None else "value_estimate"],
+            **worth,
+        }
         if as_json:
             say_json(worth)
             return

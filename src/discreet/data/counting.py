@@ -129,11 +129,13 @@ class Trajectories:
 class LoggedData:
     """A log that has been opened and whose users have been looked at; what comes out of it is raw.
 
-    `num_users` is public (also under replace: a replaced user still exists); `repairs` are not.
+    `num_users` is public (also under replace: a replaced user still exists); `repairs` are not. `log` is the format
+    with what the columns of the source add to it.
     """
 
     def __init__(self, source: Any, log: LogFormat, table: str | None = None) -> None:
-        self._engine, self.log = open_log(source, table), log
+        self._engine = open_log(source, table)
+        self.log = log = log.read_from(self._engine.kinds(), _complete(source, log.column("next_state")))
         prepare(self._engine, log)
         self.num_users, self.repairs = _who(self._engine, log)
         self._shortcut = _shortcut(self._engine, log) if log.enforce else None
@@ -175,6 +177,13 @@ def count(source: Any, log: LogFormat, table: str | None = None) -> StepCounts:
     return LoggedData(source, log, table).counts()
 
 
+def _complete(source: Any, column: str) -> bool:
+    """Whether by the kind of the source every row has a successor."""
+    if isinstance(source, pa.Table) and column in source.column_names:
+        return not source.schema.field(column).nullable
+    return isinstance(source, Episodes) or hasattr(source, "iterate_episodes")
+
+
 def _changes(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Where a sorted column differs from the row before."""
     values = column.combine_chunks()
@@ -191,6 +200,10 @@ NUMBER = " *[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)? *"
 NAN = "CAST('NaN' AS DOUBLE)"
 TRUE, FALSE, MISSING = " *[tT][rR][uU][eE] *", " *[fF][aA][lL][sS][eE] *", " *([nN][aA][nN] *)?"
 
+#: Columns that say how an episode stopped, and all that hold numbers whatever is declared.
+FLAGS = ("terminated", "truncated")
+UNNAMED = ("step", "reward", *FLAGS)
+
 #: Whole numbers are cut to −1 and this, both of which are out of every range.
 LARGE = 1_000_000_000
 
@@ -204,11 +217,13 @@ def prepare(engine: Engine, log: LogFormat) -> None:
         if listed is not None:
             engine.register(view, pa.table({"name": list(listed), "code": list(range(len(listed)))}))
     followed = log.column("next_state") in kinds
-    as_text = any(kinds.get(log.column(role)) == "text" for role in ("step", "state", "action", "reward"))
+    as_text = any(
+        kinds.get(log.column(role)) == "text" for role in ("step", "state", "action", "reward", *_flagged(log))
+    )
     engine.keep("parsed", _parsed(engine, log, kinds), as_text)
     engine.keep("readings" if followed else "readings_alone", _reading(log, followed), False)
     if not followed:
-        engine.keep("readings", FOLLOWED, False)
+        engine.keep("readings", _followed(log), False)
     if log.enforce:
         engine.keep("episodes_read", _episodes(log), True)
         engine.keep("bounded", _bounded(log), True)
@@ -226,8 +241,8 @@ def _check_columns(engine: Engine, log: LogFormat, kinds: dict[str, Kind]) -> No
             f"the log has no column {names}; its columns are {', '.join(kinds)} (say which one it is: "
             f"{missing[0]}=NAME)"
         )
-    for role in ("step", "state", "action", "next_state", "reward"):
-        if kinds.get(log.column(role)) == "other" and (role in ("step", "reward") or _names(log, role) is None):
+    for role in ("step", "state", "action", "next_state", "reward", *_flagged(log)):
+        if kinds.get(log.column(role)) == "other" and (role in UNNAMED or _names(log, role) is None):
             expected = (
                 "numbers" if role == "reward" else f"whole numbers from {log.first_step if role == 'step' else 0}"
             )
@@ -237,7 +252,7 @@ def _check_columns(engine: Engine, log: LogFormat, kinds: dict[str, Kind]) -> No
 
 
 def _names(log: LogFormat, role: str) -> tuple[str, ...] | None:
-    if role in ("step", "reward"):
+    if role in UNNAMED:
         return None
     return log.action_names if role == "action" else log.state_names
 
@@ -335,34 +350,73 @@ def _parsed(engine: Engine, log: LogFormat, kinds: dict[str, Kind]) -> str:
     if kind["reward"] == "text":  # what is too large for a number is none
         reward = "CASE WHEN reward BETWEEN -1.7976931348623157E308 AND 1.7976931348623157E308 THEN reward END"
     outer.append(f"({reward} - ({low!r})) / {high - low!r} AS paid")
+    flags = {}
+    for role in _flagged(log):
+        inner.append(f"{_number(engine, column[role], kind[role])} AS {role}_said")
+        flags[role] = _flag(f"{role}_said", kind[role])
+    if len(flags) == 2 and log.given is not None and "done" in log.given:  # who was cut off is done, too
+        flags["terminated"] = f"({flags['terminated']}) AND NOT ({flags['truncated']})"
+    outer += [f"{text} AS {role}" for role, text in flags.items()]
     return f"SELECT {', '.join(outer)} FROM (SELECT {', '.join(inner)} FROM log AS l {' '.join(joins)}) AS cells"
 
 
 def _reading(log: LogFormat, followed: bool) -> str:
     """The rows of somebody."""
-    following = ", next_state, NOT next_state_there AS no_successor" if followed else ""
-    return f"SELECT person, episode, step, state, action, paid{following} FROM parsed WHERE person IS NOT NULL"
+    columns = ["person", "episode", "step", "state", "action", "paid", *_flagged(log)]
+    if followed:
+        columns += ["next_state", "NOT next_state_there AS no_successor"]
+    return f"SELECT {', '.join(columns)} FROM parsed WHERE person IS NOT NULL"
+
+
+def _flag(said: str, kind: Kind) -> str:
+    """TRUE for 1, FALSE for 0 or where nothing was said, NULL for anything else."""
+    return f"CASE WHEN NOT ({_there(said, kind)}) OR {said} = 0 THEN FALSE WHEN {said} = 1 THEN TRUE END"
+
+
+def _flagged(log: LogFormat) -> list[str]:
+    return [role for role in FLAGS if log.given is not None and role in log.given]
+
+
+def _follows(log: LogFormat) -> str:
+    return f"next_state BETWEEN 0 AND {log.num_states - 1}"
 
 
 def _readable(log: LogFormat, steps: range) -> str:
     """Whether a row is about one of the steps and says what it must; never true where something is NULL."""
-    S = log.num_states - 1
-    last = f" AND step = {log.horizon - 1}" if log.early_end == "keep" else ""
-    successor = f"(next_state BETWEEN 0 AND {S} OR (no_successor{last}))"
+    S, flags = log.num_states - 1, _flagged(log)
+    successor = f"{_follows(log)} OR no_successor"
+    if not (log.has_unknown or log.early_end == "absorb"):
+        successor = _follows(log) if log.pooled else f"{successor} AND step = {log.horizon - 1}"
+    successor += "".join(f" OR {flag}" for flag in flags if flag == "terminated" or log.has_unknown)
     return (
         f"step BETWEEN {steps[0]} AND {steps[-1]} AND state BETWEEN 0 AND {S} "
-        f"AND action BETWEEN 0 AND {log.num_actions - 1} AND paid < CAST('NaN' AS DOUBLE) AND {successor}"
+        f"AND action BETWEEN 0 AND {log.num_actions - 1} AND paid < CAST('NaN' AS DOUBLE) AND ({successor})"
+        + "".join(f" AND {flag} IS NOT NULL" for flag in flags)
     )
 
 
-#: Without a column for it, the successor is the state of the next step.
-FOLLOWED = (
-    "SELECT person, episode, step, state, action, paid, "
-    "CASE WHEN step_after = CAST(step AS DOUBLE) + 1 THEN state_after END AS next_state, "
-    "step_after IS NULL OR step_after <> CAST(step AS DOUBLE) + 1 AS no_successor "
-    "FROM (SELECT readings_alone.*, lead(step) OVER (PARTITION BY person, episode ORDER BY step) AS step_after, "
-    "lead(state) OVER (PARTITION BY person, episode ORDER BY step) AS state_after FROM readings_alone) AS followed"
-)
+def _followed(log: LogFormat) -> str:
+    """Without a column for it, the successor is the state of the next step; nobody knows what follows a cut."""
+    flags = "".join(f", {flag}" for flag in _flagged(log))
+    known = f"step_after = CAST(step AS DOUBLE) + 1 AND state_after BETWEEN 0 AND {log.num_states - 1}"
+    if "truncated" in flags:
+        known += " AND NOT truncated"
+    ordered = "OVER (PARTITION BY person, episode ORDER BY step)"
+    return (
+        f"SELECT person, episode, step, state, action, paid{flags}, "
+        f"CASE WHEN {known} THEN state_after END AS next_state, "
+        f"NOT coalesce({known}, FALSE) AS no_successor "
+        f"FROM (SELECT readings_alone.*, lead(step) {ordered} AS step_after, "
+        f"lead(state) {ordered} AS state_after FROM readings_alone) AS followed"
+    )
+
+
+def _stops(log: LogFormat) -> str:
+    """Whether a row says that its episode went no further; empty where no row can."""
+    found = _flagged(log)
+    if log.early_end == "absorb" and log.given is not None and "next_state" in log.given:
+        found.append(f"(no_successor AND step < {log.horizon - 1})")
+    return " OR ".join(found)
 
 
 def _blocks(log: LogFormat) -> list[range]:
@@ -380,6 +434,9 @@ def _episodes(log: LogFormat) -> str:
     )
     readable = " + ".join(f"count(mark{b})" for b, _ in blocks)
     marks = ", ".join(f"coalesce(bit_or(mark{b}), 0) AS marks{b}" for b, _ in blocks)
+    if _stops(log):
+        marked += f", CASE WHEN {_readable(log, range(log.horizon))} AND ({_stops(log)}) THEN step END AS stopped"
+        marks += ", min(stopped) AS stop"
     return (
         f"SELECT person, episode, count(*) AS logged, {readable} AS readable, {marks} "
         f"FROM (SELECT person, episode, {marked} FROM readings) AS marked GROUP BY person, episode"
@@ -391,14 +448,14 @@ def _distinct_steps(log: LogFormat) -> str:
 
 
 def _length(log: LogFormat) -> str:
-    """Steps before the first missing one: trailing ones of the marks, block after block."""
-    if log.early_end == "keep":
-        return str(log.horizon)
+    """Steps before the first missing one (trailing ones of the marks, block after block) and up to where it stops."""
     text = ""
     for b in reversed(range(len(_blocks(log)))):
         ones = f"CAST(bit_count(marks{b} & ~(marks{b} + 1)) AS BIGINT)"
         text = f"{ones} + CASE WHEN {ones} = {MARKS} THEN {text} ELSE 0 END" if text else ones
-    return text
+    if log.early_end == "keep":
+        text = str(log.horizon)
+    return f"least({text}, coalesce(CAST(stop AS BIGINT) + 1, {log.horizon}))" if _stops(log) else text
 
 
 def _bounded(log: LogFormat) -> str:
@@ -431,28 +488,46 @@ def _shortcut(engine: Engine, log: LogFormat) -> str | None:
     return condition if there == kept and not short else None
 
 
+def _successor(log: LogFormat, looked_up: bool) -> str:
+    """Where a row that counts leads: 0..S−1, then the state of those who ended, then nobody knows where.
+
+    `looked_up`: the number of steps of its episode is at hand; else all episodes have all their steps.
+    """
+    S, H, flags = log.num_states, log.horizon, _flagged(log)
+    ended, unknown = S, S + log.has_ended
+    cases = []
+    if not log.pooled:  # where somebody goes after the last step makes no difference
+        cases.append((f"step = {H - 1}", f"CASE WHEN {_follows(log)} THEN next_state ELSE state END"))
+    if "terminated" in flags:
+        cases.append(("terminated", str(ended)))
+    if "truncated" in flags:
+        cases.append((f"truncated AND {_follows(log)}", "next_state"))
+        cases.append(("truncated", str(unknown)))
+    if log.early_end == "absorb" and looked_up:
+        cases.append((f"step = steps - 1 AND steps < {H}", str(ended)))
+    cases.append((_follows(log), "next_state"))
+    said = log.given is None or "next_state" in log.given
+    last = str(ended) if log.early_end == "absorb" and said else str(unknown)
+    return "CASE " + " ".join(f"WHEN {when} THEN {what}" for when, what in cases) + f" ELSE {last} END"
+
+
 def _kept_rows(log: LogFormat, shortcut: str | None) -> str:
     """Rows that count."""
-    following = "r.next_state"
-    if not log.pooled:  # where somebody goes after the last step makes no difference
-        following = f"CASE WHEN step = {log.horizon - 1} THEN coalesce(next_state, state) ELSE next_state END"
     source = "readings AS r"
     condition = _readable(log, range(log.horizon))
+    looked_up = shortcut is None and log.enforce
     if shortcut is not None:
         condition += f" AND {shortcut}"
-    elif log.enforce:
+    elif looked_up:
         source += " JOIN bounded AS k ON r.person = k.of_person AND r.episode = k.of_episode"
-        if log.early_end == "absorb":
+        if log.early_end == "absorb" or _stops(log):
             condition += " AND step < steps"
-            following = (
-                f"CASE WHEN step = steps - 1 AND steps < {log.horizon} THEN {log.num_states} ELSE {following} END"
-            )
     most = log.spec.reward_units
     rounded = f"CAST(floor(paid * {most} + 0.5) AS BIGINT)"
     units = f"CASE WHEN paid <= 0.0 THEN 0 WHEN paid < 1.0 THEN {rounded} ELSE {most} END"
+    following = _successor(log, looked_up)
     columns = f"person, episode, step, state, action, {units} AS units, {following} AS next_state"
-    rows = f"SELECT {columns} FROM {source} WHERE {condition}"
-    kept = f"SELECT * FROM ({rows}) AS kept_rows WHERE next_state IS NOT NULL"
+    kept = f"SELECT {columns} FROM {source} WHERE {condition}"
     if not log.first_visits:
         return kept
     return (

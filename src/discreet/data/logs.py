@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import difflib
 import glob
+import math
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -26,9 +27,15 @@ from discreet.data.text import DELIMITERS, TextLog
 from discreet.episodes import Episodes
 from discreet.statistics import CountSpec
 
-#: What a column of a log can mean. `episode` and `next_state` may be absent.
-ROLES = ("user", "episode", "step", "state", "action", "reward", "next_state")
-OPTIONAL = ("episode", "next_state")
+#: What a column of a log can mean; `done` is another word for `terminated`.
+ROLES = (
+    *("user", "episode", "step", "state", "action", "reward", "next_state"),
+    *("terminated", "truncated", "done"),
+)
+OPTIONAL = ("episode", "next_state", "terminated", "truncated", "done")
+
+#: Roles that may share a column: every user has one episode; done is another word.
+SHARED = ("user", "episode"), ("terminated", "done")
 
 #: Whole numbers among Python objects are below this: room for names of 128 bits, and quickly written.
 LARGEST = 10**40
@@ -51,8 +58,14 @@ class LogFormat:
     `first_step` on, if the log counts them from another number); an episode in which a step occurs twice does not
     count. A row with an impossible state, action, step or a reward that is no number is a missing step, and a row
     without a user is nobody's. `early_end="absorb"`: an episode ends before its first missing step, and if that
-    is before the horizon the person moves to an additional state that pays nothing and is never left. "keep": every
-    row stands for itself, and nothing is said about what follows an episode's last row.
+    is before the horizon the person moves to an additional state that is never left. "keep": every row stands for
+    itself, and nothing is said about what follows an episode's last row. In that state every step that remains pays
+    `ended_pays`, in the same units as the rewards and whatever their range is.
+
+    Columns `terminated` (or `done`) and `truncated` say how an episode stopped: rows after the first such row do not
+    count; a terminated row leads to the additional state, a truncated one to nobody knows where, unless it has a
+    `next_state`. Where there is a column for it, a missing `next_state` says under "absorb" that the episode ended,
+    and makes a row unreadable under "keep". A row whose successor nobody knows counts as a visit and for its reward.
     `enforce=False` skips all rules about users: the guarantee then rests on the declaration that nobody has more.
     All rules look at one person's rows at a time, so one person still moves the counts by her own rows only.
     """
@@ -72,8 +85,12 @@ class LogFormat:
     first_visits: bool = False  # count only an episode's first visit to every (s, a): less for one person to move
     grid: float = 2.0**-20
     first_step: int = 0  # the number of an episode's first step in the log
+    ended_pays: float = 0.0  # per remaining step, to those whose episode has ended
+    given: frozenset[str] | None = None  # optional columns of the source; None: every row has its successor
 
     def __post_init__(self) -> None:
+        if not math.isfinite(self.ended_pays):
+            raise ValueError(f"ended_pays is {self.ended_pays}; it must be a number")
         for name, names, count in (
             ("state_names", self.state_names, self.num_states),
             ("action_names", self.action_names, self.num_actions),
@@ -108,15 +125,48 @@ class LogFormat:
         taken: dict[str, str] = {}
         for role in ROLES:
             other = taken.setdefault(self.column(role), role)
-            if other != role and (other, role) != ("user", "episode"):  # every user has one episode
+            if other != role and (other, role) not in SHARED:
                 raise ValueError(
                     f"columns give {self.column(role)!r} to both {other} and {role}; each needs a column of its own"
                 )
 
     @property
+    def has_ended(self) -> bool:
+        """Whether there is a state of those whose episode has ended: number S."""
+        return self.early_end == "absorb" or self._has("terminated")
+
+    @property
+    def has_unknown(self) -> bool:
+        """Whether a successor may be unknown, which is then one successor more: a function of the columns alone."""
+        if self.given is None or "successors" in self.given:
+            return False
+        alone = "next_state" not in self.given and (self.pooled or self.early_end == "keep")
+        return alone or self._has("truncated")
+
+    def _has(self, role: str) -> bool:
+        return self.given is not None and role in self.given
+
+    @property
+    def ended_rate(self) -> float:
+        """What a step pays to those whose episode has ended, in units in which rewards lie in [0, 1]."""
+        low, high = self.reward_range
+        return (self.ended_pays - low) / (high - low)
+
+    def read_from(self, columns: Collection[str], complete: bool = False) -> LogFormat:
+        """The same for a source that has these columns; `complete`: in which no next_state can be missing."""
+        named = dict(self.columns)
+        done = named.get("done", "done")
+        instead = "terminated" not in named and done in columns and ("done" in named or "terminated" not in columns)
+        if instead:
+            named["terminated"] = done
+        there = {role for role in OPTIONAL if named.get(role, role) in columns}
+        there = there if instead else there - {"done"}
+        return replace(self, columns=named, given=frozenset(there | ({"successors"} if complete else set())))
+
+    @property
     def spec(self) -> CountSpec:
-        """What is counted, the additional state included."""
-        states = self.num_states + (1 if self.early_end == "absorb" else 0)
+        """What is counted, the additional states included."""
+        states = self.num_states + self.has_ended + self.has_unknown
         return CountSpec(states, self.num_actions, self.horizon, self.pooled, self.grid, self.reward_range)
 
     def column(self, role: str) -> str:
@@ -430,6 +480,8 @@ def minari_table(dataset: Any) -> pa.Table:
                 "action": actions,
                 "reward": np.asarray(episode.rewards, np.float64),
                 "next_state": states[1 : n + 1],
+                "terminated": np.asarray(episode.terminations, dtype=np.bool_),
+                "truncated": np.asarray(episode.truncations, dtype=np.bool_),
             }
 
     collected = list(parts())

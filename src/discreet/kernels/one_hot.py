@@ -123,6 +123,8 @@ def cautious_values(
     hiding: float,
     spread: float,
     iota: float,
+    places: int,  # of the Y successors, all but the unknown one
+    ended: float,  # what a step pays in the place S, if there is one
     policy: Ints,  # (H, S) actions to follow, or (0, 0) to be greedy
     order: Ints,  # (H, S, A)
     quality: Floats,  # (H, S, A) out
@@ -130,20 +132,26 @@ def cautious_values(
     actions: Ints,  # (H, S) out
 ) -> None:
     """Q = clip(Σ_x p_x·v_x − c·(√(2·Var_p(v)·ι/N) + span·ι/(3N)) − min(1, d·sd/N)·(Σ p_x·v_x − low)
-                − k·(sd/N)·√(Σ_{p_x > 0} max(0, v_x − Σ p·v)²), 0, H−h),   v_x = paid_x + V_{h+1}(s'_x), low = min V
+                − k·(sd/N)·√(Σ_{p_x > 0} max(0, v_x − Σ p·v)²)),   v_x = paid_x + V_{h+1}(s'_x), low = min V
 
-    An unknown cell has Q = 0, or its reward where that is certain (rewards are then added to V and not doubted).
-    Whoever is in the last of Y = S+1 states has left: its value is 0. Following a policy, other actions get Q = 0.
+    clipped to what H−h steps can pay, [bottom, top] = [(H−h−1)·min(0, e), 1 + (H−h−1)·max(1, e)], e = `ended`.
+    An unknown cell has Q = bottom, plus its reward where that is certain (rewards are then added to V and not
+    doubted). Whoever is in place S has left: V = (H−h)·e. A step whose successor is unknown leads where the cell's
+    other steps lead: V is their mean, or the least V if there are none. Following a policy, other actions get Q = 0.
     """
     H, S, A = quality.shape
-    columns = shares.shape[1]
-    Y = columns // 2
+    Y = places
+    tail = shares.shape[1] > 2 * Y
     G = shares.shape[0] // (S * A)
     follow = policy.shape[0] > 0
     values[:] = 0.0
+    if Y > S:
+        for h in range(H):
+            values[h, S] = (H - h) * ended
     for i in range(H):
         h = H - 1 - i
         g = min(h, G - 1)
+        bottom, top = i * min(0.0, ended), 1.0 + i * max(1.0, ended)
         V = values[h + 1]
         low, high = V[0], V[0]
         for y in range(Y):
@@ -157,11 +165,22 @@ def cautious_values(
                     continue
                 c = (g * S + s) * A + a
                 certain = means[c] if certain_rewards else 0.0
-                q = certain
+                q = min(bottom + certain, top)
                 if known[c]:
                     mean = 0.0
                     for y in range(Y):
                         mean += shares[c, 2 * y] * V[y] + shares[c, 2 * y + 1] * (V[y] + 1.0)
+                    unpaid, paid, elsewhere = 0.0, 0.0, low
+                    if tail and shares[c, 2 * Y] + shares[c, 2 * Y + 1] > 0.0:
+                        unpaid, paid = shares[c, 2 * Y], shares[c, 2 * Y + 1]
+                        total, seen = 0.0, 0.0
+                        for y in range(Y):
+                            both = shares[c, 2 * y] + shares[c, 2 * y + 1]
+                            total += both * V[y]
+                            seen += both
+                        if seen > 0.0:
+                            elsewhere = total / seen
+                        mean += unpaid * elsewhere + paid * (elsewhere + 1.0)
                     variance, upside = 0.0, 0.0
                     for y in range(Y):
                         below, above = V[y] - mean, V[y] + 1.0 - mean
@@ -170,10 +189,17 @@ def cautious_values(
                             upside += below * below
                         if shares[c, 2 * y + 1] > 0.0 and above > 0.0:
                             upside += above * above
+                    if unpaid + paid > 0.0:
+                        below, above = elsewhere - mean, elsewhere + 1.0 - mean
+                        variance += unpaid * below * below + paid * above * above
+                        if unpaid > 0.0 and below > 0.0:
+                            upside += below * below
+                        if paid > 0.0 and above > 0.0:
+                            upside += above * above
                     n, sd = counts[c], deviations[c]
                     q = mean - confidence * (np.sqrt(2.0 * variance * iota / n) + (high - low) * iota / (3.0 * n))
                     q -= min(1.0, hiding * sd / n) * (mean - low) + spread * sd / n * np.sqrt(upside)
-                    q = min(max(q, 0.0) + certain, float(H - h))
+                    q = min(max(q, bottom) + certain, top)
                 quality[h, s, a] = q
                 if q > best_quality:
                     best, best_quality = a, q

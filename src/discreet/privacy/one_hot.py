@@ -115,7 +115,7 @@ class OneHotStream:
 
     def __init__(self, one_hot: OneHot, spec: CountSpec, cells: Cells, num_users: int, noise: NoiseSource) -> None:
         assert one_hot.mechanism is not None
-        if cells.num_states + cells.absorbing != spec.num_states or cells.pooled != spec.pooled:
+        if cells.num_successors != spec.num_states or cells.pooled != spec.pooled:
             raise ValueError(f"the cells have {cells.num_states} states; the counts have {spec.num_states}")
         entry = one_hot.entry(spec)
         self._one_hot, self._spec, self._cells, self._noise = one_hot, spec, cells, noise
