@@ -99,10 +99,10 @@ def _numbers(values: Any) -> NDArray[Any]:
     return np.array([_number(value) for value in entries.reshape(-1)], dtype=np.float64).reshape(entries.shape)
 
 
-def _whole(numbers: NDArray[Any]) -> NDArray[Any]:
+def _whole(numbers: NDArray[Any]) -> Ints:
     """Integers; −1 in place of what is none."""
     if numbers.dtype.kind != "f":
-        return numbers
+        return np.asarray(numbers, dtype=np.int64)  # beyond 63 bits: negative
     good = (numbers >= 0.0) & (numbers < 2.0**62) & (numbers == np.floor(numbers))
     return np.where(good, numbers, -1.0).astype(np.int64)
 

@@ -118,12 +118,12 @@ class LossSpec:
         return np.where(readable, cells, -1)
 
     def triples(self, cells: Ints) -> Ints:
-        """(n, H−1): the triples that occurred on the way through these cells; −1 throughout where there are none."""
+        """(n, H−1): the triples that occurred on the way through these cells (of no meaning where there are none)."""
         H, S, A = self.cell_index.shape
         pairs = np.flatnonzero(self.cell_index >= 0)[cells] % (S * A)  # a cell is (h, s, a): s·A + a
         states, actions = pairs // A, pairs % A
         triples = self.triple_index[np.arange(H - 1), states[:, :-1], actions[:, :-1], states[:, 1:]]
-        return np.where(cells[:, :1] >= 0, triples, -1)
+        return np.asarray(triples, dtype=np.int64)
 
     def on_grid(self, losses: Floats) -> Ints:
         """(n, cells): loss tables (n, H, S, A) in grid units, on the cells that can occur.

@@ -138,3 +138,12 @@ def test_p8_records_of_any_length_and_kind_become_rows_of_their_own():
         assert np.array_equal(getattr(read, name), getattr(alone, name))
     assert len(Episodes.of_records([], 3)) == 0
     assert Episodes.of_records([], 3).horizon == 3
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint64, np.int32, np.bool_, np.float32])
+def test_p8_a_missing_reward_among_states_of_any_type_concerns_its_row_only(kind):
+    states, actions = np.array([[0, 1, 0], [1, 1, 1]], dtype=kind), np.array([[1, 0], [0, 0]], dtype=kind)
+    read = CountSpec(2, 2, 2, False).readable(Episodes(states, actions, [[0.0, 1.0], [0.0, np.nan]]))
+    assert (read.silent, read.states.tolist()) == (1, [[0, 1, 0]])
+    far = Episodes(np.array([[2**64 - 1, 0, 0]], dtype=np.uint64), [[0, 0]], [[0.0, 0.0]])
+    assert CountSpec(2, 2, 2, False).readable(far).silent == 1

@@ -149,6 +149,23 @@ def test_p8_no_record_stops_a_stream_of_losses(privatizer, feedback):
     assert stream.release().counted == seen + 9
 
 
+@pytest.mark.parametrize("feedback", ["full", "bandit"])
+def test_p8_a_user_whose_episode_cannot_be_read_reports_no_step(feedback):
+    """Locally her message is about no item; the messages of the others are as they would be without her."""
+    episodes, losses = crowd(40)
+    strange = Episodes(
+        np.where(np.arange(40)[:, None] % 4 == 1, 1, episodes.states), episodes.actions, episodes.rewards
+    )
+    items = [
+        LocalLosses(Budget.pure(1.0)).open(spec(feedback, 40), NoiseSource.seeded(3))._items(people, losses)
+        for people in (episodes, strange)
+    ]
+    bad = np.arange(40) % 4 == 1
+    assert (items[0] >= 0).all()
+    assert (items[1][bad] == -1).all()
+    assert np.array_equal(items[0][~bad], items[1][~bad])
+
+
 def test_whole_loss_tables_move_by_every_cell_and_bandit_losses_by_two_per_step():
     assert spec("full").sensitivity("replace")["losses"].l1 == 6 * spec().units
     assert spec("full").sensitivity("zero-out")["losses"].l1 == 6 * spec().units

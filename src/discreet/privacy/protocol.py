@@ -21,7 +21,11 @@ class Stream(Protocol[Release]):
     @property
     def ledger(self) -> tuple[LedgerEntry, ...]: ...
     def add(self, contribution: Episodes | Counts) -> None:
-        """Take in users who have not been seen before; more users than declared are refused."""
+        """Take in users who have not been seen before; more users than declared are refused.
+
+        One whose record is not an episode of the problem contributes nothing and is counted like the others: whatever
+        she wrote, nobody else sees a difference beyond what the guarantee allows.
+        """
         ...
 
     def release(self) -> Release:
