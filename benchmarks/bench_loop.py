@@ -139,7 +139,8 @@ def dense_loops() -> list[Row]:
         triple = Triple(UCBVI(Azar(num_episodes, "bernstein", 0.003)), Exact(), GeometricEpochs())
         spec = CountSpec.for_episodes(S, A, H, False, num_episodes)
         simulator = MDPSimulator(mdp, RewardLaw(), 0)
-        parts = loops.play(triple, simulator, spec, num_episodes, NoiseSource.seeded(0), clock)
+        stream = triple.privatizer.open(spec, num_episodes, NoiseSource.seeded(0))
+        parts = loops.play(triple, stream, simulator, num_episodes, clock)
         assert sum(part.users for part in parts) == num_episodes
         return clock.seconds / num_episodes
 

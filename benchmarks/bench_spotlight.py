@@ -39,7 +39,8 @@ def episodes_per_second(name: str, mdp: FiniteMDP, num_episodes: int, model: str
     clock = loops.Clock()
     spec = CountSpec.for_episodes(S, A, H, True, num_episodes)
     simulator = MDPSimulator(mdp, RewardLaw(), 0)
-    parts = loops.play(triple, simulator, spec, num_episodes, NoiseSource.seeded(0), clock)
+    stream = triple.privatizer.open(spec, num_episodes, NoiseSource.seeded(0))
+    parts = loops.play(triple, stream, simulator, num_episodes, clock)
     assert sum(part.users for part in parts) == num_episodes
     return num_episodes / clock.seconds
 

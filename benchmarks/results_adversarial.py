@@ -22,7 +22,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from joblib import Parallel, delayed
 
-from discreet import Experiment, run
+from discreet import Experiment, provenance, run
 
 ROOT = Path(__file__).parents[1]
 STORE = ROOT / "results" / "adversarial.jsonl"
@@ -178,7 +178,7 @@ def full_settings() -> list[Setting]:
 
 
 def key(experiment: Experiment, seed: int) -> str:
-    return f"{experiment.id}:{seed}"
+    return f"{experiment.id}:{seed}:{provenance.source_digest()}"
 
 
 def stored() -> dict[str, dict[str, Any]]:

@@ -332,14 +332,13 @@ def check_memory(experiment: Experiment, runs: int = 1) -> None:
     if entry.private and said.schedule == "every":
         tables += said.episodes.bit_length()  # the levels of a tree
     stages = tables * (1 if said.pooled else H) + 2 * (H if env.staged else 1)  # and the model's own tables
-    memory.require(
-        8.0 * runs * stages * S * A * S,
-        f"{S:,} states, {A} actions and {'pooled' if said.pooled else H} steps{f' in {runs} runs' if runs > 1 else ''}",
-        "take fewer states"
-        + ("" if said.pooled else " or steps")
-        + (", or pool the steps" if "pooled" in entry.options and not said.pooled and not env.staged else "")
-        + (", or fewer jobs" if runs > 1 else ""),
-    )
+    what = f"{S:,} states, {A} actions and {'pooled' if said.pooled else H} steps"
+    advice = "take fewer states" if said.pooled else "take fewer states or steps"
+    if "pooled" in entry.options and not said.pooled and not env.staged:
+        advice += ", or pool the steps"
+    if runs > 1:
+        what, advice = f"{what} in {runs} runs at once", f"{advice}, or fewer jobs"
+    memory.require(8.0 * runs * stages * S * A * S, what, advice)
 
 
 #: Settings that reach a learner as they are.

@@ -18,9 +18,9 @@ from discreet.privacy.tails import symmetric_matrix_width, vector_width
 class VAPVI:
     """Q_h = clip(⟨φ,w⟩ + c − Γ, least, most) with w = Λ⁻¹·Σ ψ·(r + V_{h+1} − c)/σ, ψ = φ/σ, Λ = Σψψᵀ + λI (+ shift).
 
-    weighted   σ² = max{1, clip(⟨φ,β⟩, 0, B²) − clip(⟨φ,θ⟩, 0, B)²}, β and θ the regressions of V² and V on φ, V = V_{h+1},
-               B = H−h−1 the most that it can be, and σ = 1 at the last step; practical: of V less the middle of its
-               range, B half of the range, the second clip to [−B, B]
+    weighted   σ² = max{1, clip(⟨φ,β⟩, 0, B²) − clip(⟨φ,θ⟩, 0, B)²}, β and θ the regressions of V² and V on φ,
+               V = V_{h+1}, B = H−h−1 the most that it can be, and σ = 1 at the last step; practical: of V less the
+               middle of its range, B half of the range, the second clip to [−B, B]
     otherwise  σ = 1: PEVI
 
     paper      c = 0, Γ = C·√d·√(φᵀΛ⁻¹φ), and for PEVI C·d·H·√ln(2dHK/β)·√(φᵀΛ⁻¹φ), both with C = 1; Λ shifted by

@@ -24,8 +24,11 @@ def calibrate(
     horizon: Annotated[int, typer.Option(help="Steps per episode.")] = 20,
     episodes: Annotated[int, typer.Option(help="Episodes; every episode is another user.")] = 20_000,
     delta: Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")] = 0.0,
-    model: Annotated[str, typer.Option(help="joint, shuffle or local.")] = "joint",
-    schedule: Annotated[str, typer.Option(help="When to release: every (episode) or epochs (growing).")] = "epochs",
+    model: Annotated[str | None, typer.Option(help="joint, shuffle or local.", show_default="joint")] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(help="When to release: every (episode) or epochs (growing).", show_default="epochs"),
+    ] = None,
     neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
     pooled: Annotated[bool, typer.Option("--pooled", help="Count over all steps together.")] = False,
     losses: Annotated[
@@ -55,9 +58,13 @@ def calibrate(
 
     discreet calibrate --offline --epsilon 1 --delta 1e-6 --dimension 10 --horizon 20 --episodes 5000
     """
+    check_epsilon(epsilon, largest=not offline)
     if offline:
         from discreet.cli.offline import calibrate_offline
 
+        for option, given in (("--model", model), ("--schedule", schedule), ("--losses", losses or None)):
+            if given is not None:
+                raise ValueError(f"a release from a log is made once, by its holder, of rewards; leave {option} out")
         calibrate_offline(states, actions, horizon, episodes, epsilon, delta, neighbours, pooled, as_json, dimension)
         return
     if dimension is not None:
@@ -65,6 +72,7 @@ def calibrate(
     from discreet.privacy import calibration
 
     relation = one_of("--neighbours", neighbours)
+    model, schedule = model or "joint", schedule or "epochs"
     if losses:
         if model != "joint" or pooled:
             raise ValueError("--losses is for the joint model, whose steps are never pooled")
@@ -83,6 +91,18 @@ def calibrate(
         say(f"sampled step: {found.sampled.verdict}")
     if found.spotlight is not None:
         say(f"spotlight: {found.spotlight.verdict}")
+
+
+def check_epsilon(epsilon: float, largest: bool) -> None:
+    """Refuse what is no budget; `largest`: also more than a run would take."""
+    from discreet.privacy.calibration import LARGEST_EPSILON
+
+    if epsilon == math.inf:
+        raise ValueError("--epsilon is infinite: that is no privacy and needs no noise; give a number")
+    if largest and epsilon > LARGEST_EPSILON:
+        raise ValueError(
+            f"--epsilon is {epsilon:g}, and above {LARGEST_EPSILON:g} nothing worth the name is promised"
+        )
 
 
 def one_of(option: str, value: str) -> Literal["replace", "zero-out"]:
