@@ -400,6 +400,7 @@ def test_what_goes_wrong_is_one_sentence_that_says_what_was_spent(log, tmp_path,
     done = fit(path, tmp_path / "policy", "--epsilon", 1, "--pooled")
     assert done.exit_code == code
     assert words.format(ledger=f"{path}.spent.jsonl") in done.stderr
+    assert "the budget of this release is spent" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert "secret" not in done.stderr
     assert sorted(os.listdir(tmp_path)) == ["visits.parquet", "visits.parquet.spent.jsonl"]
