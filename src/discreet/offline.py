@@ -257,11 +257,11 @@ def fit(
     except spending.Unrecorded:
         if ledger is not None or total_epsilon is not None or (where is not None and where.exists()):
             raise
-    try:
-        with spending.told(recorded):
+    with spending.told(recorded):
+        try:
             return _fitted(learn(task), choice, task, notices, origin, recorded)
-    except MemoryError:
-        raise ValueError(f"there is not enough memory for {_counters(log):,} counters; {SMALLER}") from None
+        except MemoryError:
+            raise ValueError(f"there is not enough memory for {_counters(log):,} counters; {SMALLER}") from None
 
 
 def _counters(log: LogFormat) -> int:

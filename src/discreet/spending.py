@@ -225,8 +225,8 @@ def today() -> str:
 
 def check(ledger: Path, cost: Guarantee, limit: float | None = None) -> None:
     """Refuse, before any data are read, a release that `spend` would refuse after."""
-    if limit is not None and not limit > 0.0:
-        raise ValueError(f"total_epsilon is {limit}; it must be positive")
+    if limit is not None and not 0.0 < limit < math.inf:
+        raise ValueError(f"total_epsilon is {limit}; it must be positive and finite")
     content = b""
     if ledger.exists():
         try:

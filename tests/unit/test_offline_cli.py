@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.csv
@@ -10,6 +15,7 @@ import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
+from discreet import offline
 from discreet.cli import app
 from discreet.data.logs import table_of
 from discreet.envs.registry import make, spec
@@ -310,3 +316,192 @@ def test_folders_that_are_none(tmp_path):
     assert run("evaluate", tmp_path, "--env", "riverswim").exit_code == 2
     assert run("evaluate", tmp_path).exit_code == 2
     assert run("verify", tmp_path).exit_code == 1
+
+
+# What goes wrong outside --------------------------------------------------------------------------------------------
+
+
+def copied(log, tmp_path):
+    path = tmp_path / "visits.parquet"
+    path.write_bytes(log.read_bytes())
+    return path
+
+
+def test_p10_json_is_the_certificate_and_holds_nothing_that_is_not_private(log, tmp_path):
+    table = pyarrow.parquet.read_table(log)
+    states = np.asarray(table.column("state")).copy()
+    states[7] = 99
+    path = tmp_path / "log.parquet"
+    pyarrow.parquet.write_table(table.set_column(2, "state", pyarrow.array(states)), path)
+    done = fit(
+        path, tmp_path / "policy", "--epsilon", 1, "--pooled", "--json", "--repairs", tmp_path / "repairs.json"
+    )
+    document = json.loads(done.stdout)
+    written = json.loads((tmp_path / "policy" / "certificate.json").read_text())
+    del written["digests"]
+    assert document == {**written, "folder": str(tmp_path / "policy")}
+    assert "not_private" not in done.stdout
+    assert "1 rows with a state" in done.stderr
+    repairs = json.loads((tmp_path / "repairs.json").read_text())
+    assert repairs["unreadable_rows"] == 1
+    assert "not_private" in repairs
+    assert "a folder; expected a file" in fit(path, tmp_path / "x", "--epsilon", 1, "--repairs", tmp_path).stderr
+
+
+def test_every_release_is_recorded_beside_the_log_and_totals_are_kept(log, tmp_path):
+    path = copied(log, tmp_path)
+    first = fit(path, tmp_path / "a", "--epsilon", 1, "--pooled", "--purpose", "a pilot", "--operator", "Ada")
+    assert f"ledger: release 1 in {path}.spent.jsonl; all together: central DP, ε = 1 per user" in first.stderr
+    second = fit(path, tmp_path / "b", "--epsilon", 1, "--pooled", "--total-epsilon", 2, "--json")
+    assert "all together: central DP, ε = 2 per user, replace-one; declared as the most: ε = 2" in second.stderr
+    assert "1 of the earlier ones were of exactly this log" in second.stderr
+    assert json.loads(second.stdout)["spending"]["releases_before"] == 1
+    origin = json.loads((tmp_path / "a" / "certificate.json").read_text())["origin"]
+    assert (origin["operator"], origin["purpose"]) == ("Ada", "a pilot")
+    assert "a pilot" in (tmp_path / "a" / "certificate.html").read_text()
+    third = fit(path, tmp_path / "c", "--epsilon", 0.5, "--pooled")
+    assert third.exit_code == 2
+    assert "would come to central DP, ε = 2.5 per user, replace-one, more than the total epsilon of 2" in third.stderr
+    assert not (tmp_path / "c").exists()
+    elsewhere = fit(path, tmp_path / "c", "--epsilon", 0.5, "--pooled", "--ledger", tmp_path / "other.jsonl")
+    assert "release 1 in" in elsewhere.stderr
+    absent = fit(path, tmp_path / "d", "--epsilon", 1, "--ledger", tmp_path / "absent" / "ledger.jsonl")
+    assert absent.exit_code == 2
+    assert "cannot be written: No such file or directory" in absent.stderr
+
+
+def test_a_log_that_only_can_be_read_is_fitted_with_a_notice(log, tmp_path, monkeypatch):
+    path = copied(log, tmp_path)
+    real = os.open
+
+    def refusing(name, flags, *more, **named):
+        if str(name).endswith(".spent.jsonl"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(name))
+        return real(name, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", refusing)
+    done = fit(path, tmp_path / "policy", "--epsilon", 1, "--pooled")
+    assert done.exit_code == 0
+    assert (
+        f"notice: nothing records this release, for {path}.spent.jsonl cannot be written; give --ledger"
+        in done.stderr
+    )
+    strict = fit(path, tmp_path / "other", "--epsilon", 1, "--pooled", "--total-epsilon", 3)
+    assert strict.exit_code == 2
+    assert "cannot be written: Read-only file system" in strict.stderr
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (
+            KeyboardInterrupt(),
+            130,
+            "interrupted; the budget of this release is spent ({ledger}); nothing was written",
+        ),
+        (RuntimeError("Query interrupted"), 130, "interrupted; the budget of this release is spent"),
+        (OSError(errno.ENOSPC, "x", "scratch"), 2, "Error: scratch: No space left on device; the budget of this"),
+        (OSError(errno.EIO, "x"), 2, "Error: Input/output error; the budget of this release is spent"),
+        (MemoryError(), 2, "Error: there is not enough memory for"),
+        (UnicodeDecodeError("utf-8", b"secret \xff", 7, 8, "bad"), 2, "Error: a file is not text in utf-8 (byte 7)"),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence_that_says_what_was_spent(log, tmp_path, monkeypatch, error, code, words):
+    path = copied(log, tmp_path)
+
+    def failing(task):
+        raise error
+
+    monkeypatch.setitem(offline.FROM_LOGS, "one-hot", replace(offline.FROM_LOGS["one-hot"], learn=failing))
+    done = fit(path, tmp_path / "policy", "--epsilon", 1, "--pooled")
+    assert done.exit_code == code
+    assert words.format(ledger=f"{path}.spent.jsonl") in done.stderr
+    assert "the budget of this release is spent" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "secret" not in done.stderr
+    assert sorted(os.listdir(tmp_path)) == ["visits.parquet", "visits.parquet.spent.jsonl"]
+
+
+def test_a_disk_that_fills_up_while_the_policy_is_written(log, tmp_path, monkeypatch):
+    path = copied(log, tmp_path)
+
+    def full(self, *_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Policy, "save", full)
+    done = fit(path, tmp_path / "policy", "--epsilon", 1, "--pooled")
+    assert done.exit_code == 2
+    assert f"Error: {tmp_path / 'policy'} cannot be written: No space left on device; the budget of" in done.stderr
+    assert not (tmp_path / "policy").exists()
+
+
+def test_an_interrupt_before_anything_was_spent_says_so_by_not_saying_it(log, tmp_path, monkeypatch):
+    path = copied(log, tmp_path)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(offline, "LoggedData", stop)
+    done = fit(path, tmp_path / "policy", "--epsilon", 1, "--pooled")
+    assert done.exit_code == 130
+    assert done.stderr == "interrupted; nothing was written\n"
+    assert os.listdir(tmp_path) == ["visits.parquet"]
+
+
+def test_names_in_another_encoding_are_one_sentence(log, tmp_path):
+    (tmp_path / "states.txt").write_bytes("Fl\xe4che\n".encode("latin-1") * 6)
+    done = run(
+        *("fit", log, "--states", tmp_path / "states.txt", "--actions", 2, "--horizon", 20, "--epsilon", 1),
+        *("--out", tmp_path / "policy"),
+    )
+    assert done.exit_code == 2
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_ctrl_c_in_a_real_process(log, tmp_path):
+    """Sent while the log is read; the database notices it in the middle of a query."""
+    script = (
+        "import os, signal, threading, time\n"
+        "from discreet import offline\n"
+        "from discreet.cli import main\n"
+        "from discreet.data.logs import DuckDB\n"
+        "def slow(source, log, table=None):\n"
+        "    def stop():\n"
+        "        time.sleep(0.5)\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    threading.Thread(target=stop, daemon=True).start()\n"
+        "    DuckDB().fetch('SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b')\n"
+        "offline.LoggedData = slow\n"
+        "main()\n"
+    )
+    arguments = ["fit", log, "--states", 6, "--actions", 2, "--horizon", 20, "--epsilon", 1, "--out", tmp_path / "p"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == "interrupted; nothing was written\n"
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_output_that_nobody_reads_is_no_error(more):
+    command = [sys.executable, "-c", "from discreet.cli import main; main()", "algorithms", *more]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=100)
+    os.close(writer)
+    assert done.returncode == 141
+    assert done.stderr == ""
+
+
+def test_exit_codes_of_verify_are_what_its_help_says(log, tmp_path):
+    out = tmp_path / "policy"
+    assert fit(copied(log, tmp_path), out, "--epsilon", 1, "--pooled").exit_code == 0
+    assert run("verify", out).exit_code == 0
+    assert run("verify", out, "--require-signature").exit_code == 1
+    strict = run("verify", out, "--require-signature", "--json")
+    assert strict.exit_code == 1
+    assert json.loads(strict.stdout)["consistent"] is True
+    assert "Exit codes 0 valid or consistent" in " ".join(run("verify", "--help").stdout.replace("│", " ").split())

@@ -306,7 +306,7 @@ def test_what_does_not_fit_is_refused_before_and_at_the_release(ledger, budget, 
     assert not ledger.exists() or ledger.read_bytes() == b""
 
 
-@pytest.mark.parametrize("limit", [0.0, -1.0, math.nan])
+@pytest.mark.parametrize("limit", [0.0, -1.0, math.nan, math.inf])
 def test_totals_that_mean_nothing_are_refused(ledger, limit):
     with pytest.raises(ValueError, match="must be positive"):
         offline.fit(people(), LOG, ONE, ledger=ledger, total_epsilon=limit)

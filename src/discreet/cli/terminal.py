@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from typer.core import TyperGroup
@@ -18,18 +18,26 @@ from typer.core import TyperGroup
 WRONG_INPUT = 2
 INTERRUPTED = 130
 NOBODY_READS = 141
+QUERY_STOPPED = "Query interrupted"  # what DuckDB makes of Ctrl-C
 #: What an interrupted command leaves, where it is not nothing.
 KEPT = dict.fromkeys(("run", "demo"), "seeds that were finished are kept")
 
 
+class Output(Console):
+    """Standard output; whether somebody still reads it is for the command to say, not for the console."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def say(*things: Any) -> None:
     """To standard output: results only."""
-    Console(highlight=False, soft_wrap=True).print(*things, markup=False)
+    Output(highlight=False, soft_wrap=True).print(*things, markup=False)
 
 
 def show(renderable: Any) -> None:
     """A table, to standard output."""
-    Console(highlight=False).print(renderable)
+    Output(highlight=False).print(renderable)
 
 
 def note(text: str) -> None:
@@ -58,24 +66,43 @@ class Commands(TyperGroup):
         try:
             status = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
             sys.stdout.flush()
-        except BrokenPipeError:
-            with suppress(OSError):  # what is left in the buffer has no reader either
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(NOBODY_READS)
-        except (KeyboardInterrupt, Exception) as error:
-            if interrupted(error):
-                given = list(sys.argv[1:] if args is None else args)
-                kept = [KEPT[name] for name in given[:1] if name in KEPT]
-                note("; ".join(["interrupted", *kept, *notes(error)]))
-                sys.exit(INTERRUPTED)
-            sentence = mistake(error)
-            if sentence is None:
-                raise
-            note(f"Error: {'; '.join([sentence, *notes(error)])}")
-            sys.exit(WRONG_INPUT)
+        except Exception as error:
+            _leave(error.reason if isinstance(error, _Outside) else error, sys.argv[1:] if args is None else args)
         if isinstance(status, int) and status != 0:
             sys.exit(status)
         return status
+
+    def invoke(self, context: Any) -> Any:
+        """What typer would end without a word is passed on."""
+        try:
+            return super().invoke(context)
+        except (KeyboardInterrupt, BrokenPipeError) as error:
+            raise _Outside(error) from error
+
+
+class _Outside(Exception):
+    """Somebody else ended the command."""
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _leave(error: BaseException, arguments: Sequence[str]) -> NoReturn:
+    """End with one sentence, or raise what nobody expected."""
+    if isinstance(error, BrokenPipeError):
+        with suppress(OSError):  # what is left in the buffer has no reader either
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(NOBODY_READS)
+    if interrupted(error):
+        kept = [KEPT[name] for name in arguments[:1] if name in KEPT]
+        note("; ".join(["interrupted", *kept, *notes(error)]))
+        sys.exit(INTERRUPTED)
+    sentence = mistake(error)
+    if sentence is None:
+        raise error
+    note(f"Error: {'; '.join([sentence, *notes(error)])}")
+    sys.exit(WRONG_INPUT)
 
 
 def notes(error: BaseException) -> list[str]:
@@ -85,7 +112,7 @@ def notes(error: BaseException) -> list[str]:
 
 def interrupted(error: BaseException) -> bool:
     """Whether it was Ctrl-C, also as the database says it."""
-    return isinstance(error, KeyboardInterrupt) or type(error).__name__ == "InterruptException"
+    return isinstance(error, KeyboardInterrupt) or (isinstance(error, RuntimeError) and str(error) == QUERY_STOPPED)
 
 
 def mistake(error: BaseException) -> str | None:
