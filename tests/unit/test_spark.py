@@ -136,7 +136,7 @@ if HAS_SPARK:
                 there = [row.asDict() for row in spark.text_frame(session, [str(path)], suffix).collect()]
                 assert Counter(tuple(row.values()) for row in here) == Counter(tuple(row.values()) for row in there)
         nasty = tmp_path / "nasty.csv"
-        nasty.write_bytes(b"\n".join([HEADER, *between(others(), NASTY)]))
+        nasty.write_bytes(b"\n".join([HEADER, *between(others(), [line for line in NASTY if line != HEADER])]))
         for more in ({}, {"early_end": "keep"}, {"state_names": ("0", "unknown", "2")}):
             log = LogFormat(3, 2, 3, num_users=50, **more)
             assert same(count(str(nasty), log), count(spark.open_files([str(nasty)]), log))

@@ -68,7 +68,8 @@ def open_files(paths: Sequence[str], master: str | None = None) -> Spark:
 
 
 def text_frame(spark: Any, paths: list[str], suffix: str) -> Any:
-    """Delimited text in the dialect of `discreet.data.text`; all files must have the same first line.
+    """Delimited text in the dialect of `discreet.data.text`; all files must have the same first line, and later lines
+    that repeat it are no rows.
 
     Lines are split without regular expressions over them, whose cost (and, in Java, stack) a line could exhaust:
     delimiters outside quotes, where the number of quotes before is even, become NUL, which no good line holds.
