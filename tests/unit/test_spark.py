@@ -10,18 +10,21 @@ import subprocess
 import sys
 import time
 import warnings
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet
 import pytest
+from test_reading import CELLS, HEADER, NASTY, OBJECTS, between, cells_as, others, parsed
 from typer.testing import CliRunner
 
 from discreet.cli import app
 from discreet.data import spark
 from discreet.data.counting import LoggedData, count
 from discreet.data.logs import LogFormat, open_log, table_of
+from discreet.data.text import DELIMITERS, TextFile
 from discreet.episodes import Episodes
 
 HAS_SPARK = importlib.util.find_spec("pyspark") is not None
@@ -114,6 +117,59 @@ def same(here, there) -> bool:
 
 if HAS_SPARK:
 
+    def text_is_read_alike(session, tmp_path):
+        """Lines with everything that breaks readers, in files of two kinds, and cells in a table of text."""
+        rng = np.random.default_rng(2)
+        pieces = [b'"', b'""', b",", b",", b"\t", b"\r", b"\n", b"a", b"1", b"\xe9", "é".encode(), b"\0", b"#", b" "]
+        lines = [b"".join(pieces[i] for i in rng.integers(len(pieces), size=n)) for n in rng.integers(12, size=4000)]
+        names = [f"c{i}" for i in range(6)]
+        for suffix, delimiter in DELIMITERS.items():
+            for columns in (2, 6):
+                path = tmp_path / f"lines{columns}{suffix}"
+                path.write_bytes(b"\n".join([delimiter.join(names[:columns]).encode(), *NASTY, *lines]))
+                schema = pyarrow.schema([(name, pyarrow.string()) for name in names[:columns]])
+                here = [
+                    row
+                    for batch in TextFile.opened(str(path), delimiter).batches(schema)
+                    for row in batch.to_pylist()
+                ]
+                there = [row.asDict() for row in spark.text_frame(session, [str(path)], suffix).collect()]
+                assert Counter(tuple(row.values()) for row in here) == Counter(tuple(row.values()) for row in there)
+        nasty = tmp_path / "nasty.csv"
+        nasty.write_bytes(b"\n".join([HEADER, *between(others(), [line for line in NASTY if line != HEADER])]))
+        for more in ({}, {"early_end": "keep"}, {"state_names": ("0", "unknown", "2")}):
+            log = LogFormat(3, 2, 3, num_users=50, **more)
+            assert same(count(str(nasty), log), count(spark.open_files([str(nasty)]), log))
+        roles = dict.fromkeys(("step", "state", "action", "reward", "next_state", "episode"), CELLS)
+        table, log = cells_as("text", roles, tmp_path), LogFormat(3, 2, 3, first_step=1)
+        pyarrow.parquet.write_table(table, tmp_path / "cells.parquet")
+        assert parsed(table, log) == parsed(spark.open_files([str(tmp_path / "cells.parquet")]), log)
+        other = tmp_path / "other.csv"
+        other.write_bytes(b"user,step\n")
+        with pytest.raises(ValueError, match="differ in their first line"):
+            spark.open_files([str(nasty), str(other)])
+
+    def objects_are_read_alike():
+        """Columns of a pandas table: typed as they are, objects value by value. pandas comes with the extra."""
+        import pandas
+
+        n = len(OBJECTS)
+        columns = {name: [0] * (2 * n) for name in ("step", "state", "action", "reward", "next_state")}
+        frame = pandas.DataFrame({"user": [f"u{i}" for i in range(2 * n)], **columns})
+        expected = count({"user": list(range(n)), **{name: [0] * n for name in columns}}, LogFormat(1, 1, 1))
+        for role in ("user", "step", "state", "action", "reward"):
+            values = np.full(2 * n, "0", dtype=object) if role != "user" else frame["user"].to_numpy(dtype=object)
+            for i, thing in enumerate(OBJECTS):
+                values[2 * i] = thing
+            found = count(frame.assign(**{role: pandas.Series(values, dtype=object)}), LogFormat(1, 1, 1))
+            assert np.array_equal(found.transitions, expected.transitions), role
+        for dtype in ("int8", "float32", "Int64", "Float64", "boolean", "bool", "string", "category", "object"):
+            found = count(frame.astype({"state": "int64"}).astype({"state": dtype}), LogFormat(1, 1, 1))
+            assert found.transitions.sum() == 2 * n, dtype
+        dates = frame.assign(state=pandas.Timestamp("2020-01-01"))
+        with pytest.raises(ValueError, match="column 'state' holds neither"):
+            count(dates, LogFormat(1, 1, 1))
+
     @pytest.mark.filterwarnings("ignore")
     def test_a_cluster_on_the_java_of_the_extra_counts_like_duckdb(tmp_path, monkeypatch):
         """One test, for one cluster: rules about early ends, first visits, names, data frames, and a whole fit."""
@@ -150,6 +206,8 @@ if HAS_SPARK:
                 named = LogFormat(4, 3, 5, state_names=("0", "1", "2", "3"))
                 frame = session.read.parquet(str(log))
                 assert same(count(str(log), LogFormat(4, 3, 5)), count(frame, named))
+                text_is_read_alike(session, tmp_path)
+                objects_are_read_alike()
                 with pytest.raises(ValueError, match=r"absent\.parquet cannot be read"):
                     spark.open_files([str(tmp_path / "absent.parquet")])
                 sizes = ("--states", "4", "--actions", "3", "--horizon", "5", "--epsilon", "1", "--seed", "7")

@@ -601,13 +601,12 @@ def _faults(engine: Engine, log: LogFormat, unreadable: bool) -> Repairs:
     faults["reward", f"below {low:g}, clipped"] = "paid < 0.0"
     faults["reward", f"above {high:g}, clipped"] = "paid > 1.0 AND paid < CAST('NaN' AS DOUBLE)"
     steps = ("step = 0", f"step = {log.horizon}") if unreadable else ("FALSE", "FALSE")
-    counted = (f"NOT {formed}", f"{formed} AND person IS NULL")
-    sums = [f"sum(CASE WHEN {condition} THEN 1 ELSE 0 END)" for condition in counted]
-    of_somebody = (*steps, *faults.values())
-    sums += [f"sum(CASE WHEN person IS NOT NULL AND {condition} THEN 1 ELSE 0 END)" for condition in of_somebody]
-    rows, malformed, nobody, at_zero, at_end, *numbers = _integers(
-        engine, f"SELECT count(*), {', '.join(sums)} FROM parsed"
+    of_somebody = (f"person IS NOT NULL AND {condition}" for condition in (*steps, *faults.values()))
+    sums = ", ".join(
+        f"sum(CASE WHEN {condition} THEN 1 ELSE 0 END) AS n{i}"
+        for i, condition in enumerate((f"NOT {formed}", f"{formed} AND person IS NULL", *of_somebody))
     )
+    rows, malformed, nobody, at_zero, at_end, *numbers = _integers(engine, f"SELECT count(*), {sums} FROM parsed")
     columns: dict[str, dict[str, int]] = {}
     for (role, reason), number in zip(faults, numbers, strict=True):
         if number:

@@ -30,6 +30,27 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 BOM = b"\xef\xbb\xbf"
 
 
+def columns_of(line: bytes, delimiter: str, path: str) -> tuple[str | None, ...]:
+    """Names of columns from a first line, the public description of a file, in which any fault is refused."""
+    line = line.removeprefix(BOM).removesuffix(b"\r")
+    if not line:
+        raise ValueError(f"the first line of {path} is empty; expected the names of the columns")
+    try:
+        text = line.decode("utf-8")
+        if len(line) > LONGEST_LINE or "\0" in text or "\r" in text:
+            raise ValueError
+        (names,) = csv.reader([text], delimiter=delimiter, strict=True)
+    except (ValueError, csv.Error):
+        raise ValueError(
+            f"the first line of {path} names no columns; expected UTF-8 text with one line per row"
+        ) from None
+    columns = tuple(name.strip() or None for name in names)
+    known = [name.lower() for name in columns if name is not None]
+    if len(set(known)) < len(known):
+        raise ValueError(f"the first line of {path} names a column twice; expected each name once")
+    return columns
+
+
 @dataclass(frozen=True)
 class TextFile:
     """A file and the columns that its first line names; columns without a name have None."""
@@ -40,26 +61,10 @@ class TextFile:
 
     @classmethod
     def opened(cls, path: str, delimiter: str) -> TextFile:
-        """Read the first line, which is the public description of the file; any fault in it is refused."""
+        """Read the first line."""
         with _stream(path) as stream:
-            line, _, _ = _bytes(stream, LONGEST_LINE + 8).removeprefix(BOM).partition(b"\n")
-        line = line.removesuffix(b"\r")
-        if not line:
-            raise ValueError(f"the first line of {path} is empty; expected the names of the columns")
-        try:
-            text = line.decode("utf-8")
-            if len(line) > LONGEST_LINE or "\0" in text or "\r" in text:
-                raise ValueError
-            (names,) = csv.reader([text], delimiter=delimiter, strict=True)
-        except (ValueError, csv.Error):
-            raise ValueError(
-                f"the first line of {path} names no columns; expected UTF-8 text with one line per row"
-            ) from None
-        columns = tuple(name.strip() or None for name in names)
-        known = [name.lower() for name in columns if name is not None]
-        if len(set(known)) < len(known):
-            raise ValueError(f"the first line of {path} names a column twice; expected each name once")
-        return cls(path, delimiter, columns)
+            line, _, _ = _bytes(stream, LONGEST_LINE + 8).partition(b"\n")
+        return cls(path, delimiter, columns_of(line, delimiter, path))
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows, in the columns of the schema; those that the file does not have are null."""
