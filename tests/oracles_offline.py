@@ -20,7 +20,7 @@ def counted(rows: list[dict[str, Any]], log: Any) -> tuple[np.ndarray, np.ndarra
     def whole(value: Any, limit: int) -> bool:
         return value is not None and 0 <= value < limit
 
-    given = log.given or frozenset({"next_state"})
+    given = frozenset({"next_state"}) if log.given is None else log.given
     H, S = log.horizon, log.num_states
     absorb, ended, unknown = log.early_end == "absorb", S, S + log.has_ended
 

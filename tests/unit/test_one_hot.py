@@ -108,7 +108,11 @@ def test_l2_sensitivity_by_enumeration_with_ends_and_cuts(pooled, columns):
         items[found.tobytes()] = found
     gaps = [a - b for a, b in itertools.combinations(items.values(), 2)]
     assert max(np.abs(gap).sum() for gap in gaps) == l1
-    assert max(math.sqrt((gap**2).sum()) for gap in gaps) == pytest.approx(l2)
+    furthest = max(math.sqrt((gap**2).sum()) for gap in gaps)
+    if pooled and "next_state" not in columns:  # what follows two steps is not the same: they are different items
+        assert furthest == pytest.approx(l2 / math.sqrt(2))
+    else:
+        assert furthest == pytest.approx(l2)
 
 
 @pytest.mark.parametrize("budget", [Budget.pure(0.7), Budget.zcdp(0.3), Budget.approximate(0.7, 1e-6)])
