@@ -20,7 +20,10 @@ FAILURE = 0.05
 WIDTHS, CELLS, REWARDS, START = 0.01, 0.03, 0.005, 0.005
 #: In plain estimates, what lies below this share of the width of its noise counts as noise.
 STANDS_OUT = 0.8
-MARKOV = "true if what follows a step depends on nothing but its state and action (and its number, unless pooled)"
+MARKOV = (
+    "true if what follows a step depends on nothing but its state and action (and its number, unless pooled), and if "
+    "no step was cut off or left out because of what followed it"
+)
 
 
 @dataclass(frozen=True)
