@@ -211,7 +211,8 @@ def apvi(task: Task) -> Outcome:
     actions = np.ascontiguousarray(found.policy[:, :S].argmax(axis=2), dtype=np.int64)
     plan = Plan(found.policy[:, :S], found.value[:, :S], found.quality[:, :S], found.num_episodes, actions=actions)
     known = np.broadcast_to(agent.known(release)[:, :S], plan.policy.shape)
-    plain, lower = counted_values(release, actions, rewards, scale.ended, log.has_unknown, task.worst)
+    ended = log.ended_rate if log.has_ended else None
+    plain, lower = counted_values(release, actions, rewards, ended, log.has_unknown, task.worst)
     if start is None and not log.pooled:
         width = log.num_actions * float(np.max(release.widths.visits))
         start = start_of(release.visits[0, :S].sum(axis=1), width, counts.num_episodes)
@@ -246,7 +247,7 @@ def _regressed(task: Task, weighted: bool) -> Outcome:
         weighted,
         task.mode,
         confidence_scale=task.confidence_scale,
-        ended=scale.ended,
+        ended=log.ended_rate if log.has_ended else None,
         unknown=min(0.0, log.ended_rate) if log.has_unknown else None,
     )
     plan, lower = agent.plan_and_bound(stream, task.longest, FAILURE)

@@ -30,7 +30,7 @@ MARKOV = (
 class Scale:
     """From values of rewards scaled to [0, 1] to those of the log: U_h = (H−h)·low + (high − low)·V_h.
 
-    `ended` is what a step pays those who left, in scaled units; None where nobody can leave.
+    `ended` is what a step pays those who left, in scaled units; None where nobody can have left.
     """
 
     low: float
@@ -40,7 +40,7 @@ class Scale:
 
     @classmethod
     def of(cls, log: LogFormat, horizon: int) -> Scale:
-        return cls(*log.reward_range, horizon, log.ended_rate if log.has_ended else None)
+        return cls(*log.reward_range, horizon, log.ended_rate if log.has_ended or log.has_unknown else None)
 
     def in_units(self, values: Floats) -> Floats:
         """(H or H+1, …) values from every step on, in the units of the log."""

@@ -390,7 +390,8 @@ def _successor(log: LogFormat, looked_up: bool) -> str:
         cases.append(("terminated", str(ended)))
     if "truncated" in flags:
         cases.append((f"truncated AND {_follows(log)}", "next_state"))
-        cases.append(("truncated", str(unknown)))
+        if log.has_unknown:
+            cases.append(("truncated", str(unknown)))
     if log.early_end == "absorb" and looked_up:
         cases.append((f"step = steps - 1 AND steps < {H}", str(ended)))
     cases.append((_follows(log), "next_state"))
