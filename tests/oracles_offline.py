@@ -20,7 +20,7 @@ def counted(rows: list[dict[str, Any]], log: Any) -> tuple[np.ndarray, np.ndarra
     def whole(value: Any, limit: int) -> bool:
         return value is not None and 0 <= value < limit
 
-    given = log.given or frozenset({"next_state"})
+    given = frozenset({"next_state"}) if log.given is None else log.given
     H, S = log.horizon, log.num_states
     absorb, ended, unknown = log.early_end == "absorb", S, S + log.has_ended
 
@@ -159,28 +159,38 @@ def cautious_quality(
     A: int,
     options: Any,
     follow: np.ndarray | None = None,
+    ended: float = 0.0,
+    unknown: bool = False,
 ) -> np.ndarray:
-    """Q of the one-hot learner by the formula of its docstring, with plain loops; rewards unknown."""
+    """Q of the one-hot learner by the formula of its docstring, with plain loops; rewards unknown.
+
+    Of Y successors, S is of those who left if there is one, and the last one is unknown where `unknown`.
+    """
     c_, d, k, iota = options
-    Y, G = shares.shape[1] // 2, len(counts) // (S * A)
+    Y, G = shares.shape[1] // 2 - unknown, len(counts) // (S * A)
     V = np.zeros(Y)
     quality = np.zeros((horizon, S, A))
     for h in reversed(range(horizon)):
-        g = min(h, G - 1)
-        v = np.array([V[y] + bit for y in range(Y) for bit in (0.0, 1.0)])
+        g, left = min(h, G - 1), horizon - h - 1
+        quality[h] = left * min(0.0, ended)
         for s in range(S):
             for a in range(A):
                 c = (g * S + s) * A + a
                 if not known[c]:
                     continue
                 p, n = shares[c], counts[c]
+                places = p[: 2 * Y].reshape(Y, 2).sum(axis=1)
+                lost = places @ V / places.sum() if places.sum() > 0 else V.min()
+                everywhere = [*V, lost] if unknown else [*V]
+                v = np.array([value + bit for value in everywhere for bit in (0.0, 1.0)])
                 mean = float(p @ v)
                 variance = float(p @ (v - mean) ** 2)
                 q = mean - c_ * (math.sqrt(2 * variance * iota / n) + (V.max() - V.min()) * iota / (3 * n))
                 q -= min(1.0, d * sd / n) * (mean - V.min())
-                q -= k * sd / n * math.sqrt(sum(max(0.0, v[x] - mean) ** 2 for x in range(2 * Y) if p[x] > 0))
-                quality[h, s, a] = min(max(q, 0.0), horizon - h)
+                q -= k * sd / n * math.sqrt(sum(max(0.0, v[x] - mean) ** 2 for x in range(v.size) if p[x] > 0))
+                quality[h, s, a] = min(max(q, left * min(0.0, ended)), 1 + left * max(1.0, ended))
         V = np.zeros(Y)
+        V[S:] = (horizon - h) * ended
         V[:S] = quality[h].max(axis=1) if follow is None else quality[h][np.arange(S), follow[h]]
     return quality
 

@@ -15,7 +15,7 @@ from discreet.bonuses import Kind
 from discreet.data.counting import LoggedData, Repairs
 from discreet.data.logs import LogFormat
 from discreet.histograms import Cells, PrivateHistogram
-from discreet.mdp import Floats
+from discreet.mdp import Floats, Ints
 from discreet.planning import Plan, possible_values, tie_order
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
 from discreet.privacy.linear import LinearMoments
@@ -31,6 +31,7 @@ from discreet.worth import (
     counted_values,
     faint_rate,
     histogram_lower_values,
+    plain_values,
     start_of,
     worth,
 )
@@ -120,7 +121,7 @@ def one_hot(task: Task) -> Outcome:
         plan = _possible_only(plan, cells.possible)
     known = np.broadcast_to(estimate.known.reshape(cells.stages, S, A), (H, S, A))
     assert plan.actions is not None
-    _, plain, _ = agent.values(release, outstanding(estimate, release), plan.actions, cautious=False)
+    plain = _plain(outstanding(estimate, release), cells, plan.actions, rewards)
     most_episodes = data.num_users * m
     lower = histogram_lower_values(release, plan.actions, most_episodes * log.horizon, rewards, task.worst)
     if start is None and not log.pooled and not task.tilted:
@@ -136,6 +137,26 @@ def one_hot(task: Task) -> Outcome:
         "spread": agent.spread,
     }
     return Outcome(plan, known, parts, worth(plain, lower, plan.value, start, scale), settings, repairs)
+
+
+def _plain(estimate: Estimate, cells: Cells, actions: Ints, rewards: Floats | None) -> Floats:
+    """What the policy seems to be worth: steps of which nobody knows where they led count for what they paid."""
+    shape = cells.stages, cells.num_states, cells.num_actions
+    items = estimate.shares.reshape(*shape, cells.num_successors, 2)
+    paid = items[..., 1].sum(axis=-1)
+    P = items.sum(axis=-1)[..., : cells.num_places]
+    share = P.sum(axis=-1, keepdims=True)
+    P = np.divide(P, share, out=np.zeros_like(P), where=share > 0.0)
+    certain = rewards is not None
+    return plain_values(
+        P,
+        paid if rewards is None else np.broadcast_to(rewards, shape),
+        np.zeros(shape) if certain else paid * (1.0 - paid),
+        estimate.counts.reshape(shape),
+        estimate.known.reshape(shape),
+        actions,
+        cells.ended if cells.absorbing else None,
+    )
 
 
 def outstanding(estimate: Estimate, release: PrivateHistogram) -> Estimate:
@@ -190,7 +211,8 @@ def apvi(task: Task) -> Outcome:
     actions = np.ascontiguousarray(found.policy[:, :S].argmax(axis=2), dtype=np.int64)
     plan = Plan(found.policy[:, :S], found.value[:, :S], found.quality[:, :S], found.num_episodes, actions=actions)
     known = np.broadcast_to(agent.known(release)[:, :S], plan.policy.shape)
-    plain, lower = counted_values(release, actions, rewards, scale.ended, log.has_unknown, task.worst)
+    ended = log.ended_rate if log.has_ended else None
+    plain, lower = counted_values(release, actions, rewards, ended, log.has_unknown, task.worst)
     if start is None and not log.pooled:
         width = log.num_actions * float(np.max(release.widths.visits))
         start = start_of(release.visits[0, :S].sum(axis=1), width, counts.num_episodes)
@@ -225,7 +247,7 @@ def _regressed(task: Task, weighted: bool) -> Outcome:
         weighted,
         task.mode,
         confidence_scale=task.confidence_scale,
-        ended=scale.ended,
+        ended=log.ended_rate if log.has_ended else None,
         unknown=min(0.0, log.ended_rate) if log.has_unknown else None,
     )
     plan, lower = agent.plan_and_bound(stream, task.longest, FAILURE)

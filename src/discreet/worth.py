@@ -13,20 +13,24 @@ from discreet.histograms import PrivateHistogram
 from discreet.mdp import Floats, Ints
 from discreet.planning import possible_values
 from discreet.releases import PrivateCounts
+from discreet.structure import Mask
 
 #: Failure probability of the lower bound on a policy's value: that of the widths, and of three kinds of estimates.
 FAILURE = 0.05
 WIDTHS, CELLS, REWARDS, START = 0.01, 0.03, 0.005, 0.005
 #: In plain estimates, what lies below this share of the width of its noise counts as noise.
 STANDS_OUT = 0.8
-MARKOV = "true if what follows a step depends on nothing but its state and action (and its number, unless pooled)"
+MARKOV = (
+    "true if what follows a step depends on nothing but its state and action (and its number, unless pooled), and if "
+    "no step was cut off or left out because of what followed it"
+)
 
 
 @dataclass(frozen=True)
 class Scale:
     """From values of rewards scaled to [0, 1] to those of the log: U_h = (H−h)·low + (high − low)·V_h.
 
-    `ended` is what a step pays those who left, in scaled units; None where nobody can leave.
+    `ended` is what a step pays those who left, in scaled units; None where nobody can have left.
     """
 
     low: float
@@ -36,7 +40,7 @@ class Scale:
 
     @classmethod
     def of(cls, log: LogFormat, horizon: int) -> Scale:
-        return cls(*log.reward_range, horizon, log.ended_rate if log.has_ended else None)
+        return cls(*log.reward_range, horizon, log.ended_rate if log.has_ended or log.has_unknown else None)
 
     def in_units(self, values: Floats) -> Floats:
         """(H or H+1, …) values from every step on, in the units of the log."""
@@ -127,8 +131,7 @@ def counted_values(
     """(plain estimate, lower bound) of the policy's values, as above; projected counts are within 2e of the truth.
 
     The plain estimate is of what stands out: transitions and sums of rewards below `STANDS_OUT` of their width
-    count as noise, unless nothing else is there; a cell without visits pays the least that is possible. The chosen
-    action is the best of A that are off by chance, hence −√(2·Var(r + V)·ln A/N).
+    count as noise, unless nothing else is there.
     """
     assert release.beta <= WIDTHS
     H, S = actions.shape
@@ -160,25 +163,49 @@ def counted_values(
     sharp = np.where(sharp.any(axis=-1, keepdims=True), sharp, counts[..., :place])
     whole = sharp.sum(axis=-1, keepdims=True)
     sharp = np.divide(sharp, whole, out=np.zeros_like(sharp), where=whole > 0.0)
-    plain, lower = _gone(H, place, S, ended), _gone(H, Y, S, ended)
+    plain = plain_values(sharp, likely, np.zeros(likely.shape), model.visits, model.visits > 0.0, actions, ended)
+    lower = _gone(H, Y, S, ended)
     if unknown and worst is not None:
         lower[:, -1] = worst * (H - np.arange(H + 1))
-    states, chosen = np.arange(S), 2.0 * math.log(model.visits.shape[-1])
-    least, most = possible_values(H, *(() if ended is None else (ended,)))
+    states = np.arange(S)
     for h in reversed(range(H)):
         g = min(h, model.visits.shape[0] - 1)
         where = g, states, actions[h]
-        after = plain[h + 1]
-        lost = 1.0 - sharp[where].sum(axis=-1)
-        mean = sharp[where] @ after + lost * after.min()
-        variance = sharp[where] @ after**2 + lost * after.min() ** 2 - mean**2
-        variance += 0.0 if rewards is not None else likely[where] * (1.0 - likely[where])
-        luck = np.sqrt(np.maximum(variance, 0.0) * chosen / np.maximum(model.visits[where], 1.0))
-        plain[h, :S] = np.clip(likely[where] + mean - luck, least[h], most[h])
         sure = np.maximum(paid[where] - doubt[where], 0.0)
         after = lower[h + 1]
         lower[h, :S] = sure + np.maximum(P[where] @ after - error[where] * np.ptp(after), after.min())
-    return plain[:, :S], lower[:, :S]
+    return plain, lower[:, :S]
+
+
+def plain_values(
+    P: Floats,  # (G, S, A, places); rows that lead nowhere are 0
+    r: Floats,  # (G, S, A)
+    reward_variance: Floats,
+    n: Floats,
+    known: Mask,
+    actions: Ints,
+    ended: float | None,
+) -> Floats:
+    """(H+1, S) V = r + P·V' − √(2·U·ln A), U_h = Var(r + V')/n + P·U_{h+1}: what the policy seems to be worth.
+
+    It was chosen as the best of A at every step, each of which is off by chance: of such the best is too good by
+    about its standard error times √(2 ln A). Where nothing is known, what follows is the least.
+    """
+    (H, S), places = actions.shape, P.shape[-1]
+    value, doubt = _gone(H, places, S, ended), np.zeros((H + 1, places))
+    least, most = possible_values(H, *(() if ended is None else (ended,)))
+    for h in reversed(range(H)):
+        where = min(h, len(P) - 1), np.arange(S), actions[h]
+        after, p = value[h + 1], P[where]
+        nowhere, low = 1.0 - p.sum(axis=-1), after.min()
+        mean = p @ after + nowhere * low
+        variance = reward_variance[where] + p @ after**2 + nowhere * low**2 - mean**2
+        value[h, :S] = np.clip(r[where] + np.where(known[where], mean, least[h]), least[h], most[h])
+        doubt[h, :S] = np.where(
+            known[where], np.maximum(variance, 0.0) / np.maximum(n[where], 1.0) + p @ doubt[h + 1], 0.0
+        )
+    chosen = np.sqrt(2.0 * math.log(P.shape[2]) * doubt[:, :S])
+    return np.maximum(value[:, :S] - chosen, least[:, None])
 
 
 class Start(NamedTuple):

@@ -1,4 +1,4 @@
-"""Episodes that end: what that is worth, in all learners and in the units of the log, and that no last row is lost."""
+"""Episodes that end: what that is worth in all learners, in the units of the log, and that no last row is lost."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_l8_plans_that_would_take_for_ever_are_refused_at_once():
     for steps, words in ((10**6, "at most 100,000"), (0, "at least 1")):
         with pytest.raises(ValueError, match=words):
             offline.fit(table, LogFormat(1, 2, H, pooled=True), FREE, seed=0, plan_horizon=steps)
-    with pytest.raises(ValueError, match="planning takes .* sums .*too many; plan fewer steps"):
+    with pytest.raises(ValueError, match=r"planning takes .* sums .*too many; plan fewer steps"):
         offline.fit(table, LogFormat(300, 2, H, pooled=True), FREE, seed=0, plan_horizon=100_000)
     with pytest.raises(ValueError, match="too many"):
         offline.fit(table, LogFormat(300, 2, 90_000, pooled=True), FREE, seed=0)

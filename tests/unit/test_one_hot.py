@@ -88,6 +88,33 @@ def test_sensitivity_by_enumeration(pooled):
     assert first.sensitivity(CountSpec(3, 2, 20, True)).l2 == pytest.approx(math.sqrt(40) * 2**20)
 
 
+@pytest.mark.parametrize("pooled", [True, False])
+@pytest.mark.parametrize("columns", [("terminated", "truncated"), ("truncated", "next_state"), ()])
+def test_l2_sensitivity_by_enumeration_with_ends_and_cuts(pooled, columns):
+    """Every log that one person can write in two steps, ends, cuts and missing rows included."""
+    log = LogFormat(2, 1, 2, pooled, grid=0.5).read_from(columns)
+    cells = Cells.of(2, 1, 2, pooled, True, unknown=log.has_unknown)
+    l1, l2 = OneHot(Budget.pure(1.0)).sensitivity(log.spec)
+    assert (l1, l2) == OneHot(Budget.pure(1.0)).sensitivity(CountSpec(2, 1, 2, pooled, grid=0.5))
+    said = list(itertools.product([0, 1], [0.0, 1.0], [None, 1], [False, True], [False, True]))
+    names = ("state", "reward", "next_state", "terminated", "truncated")
+    rows = [dict(zip(names, values, strict=True), user=0, action=0) for values in said]
+    items = {}
+    for steps in itertools.product([None, *rows], repeat=2):
+        log_of_one = [{**row, "step": h} for h, row in enumerate(steps) if row is not None]
+        T, R = oracle.counted(log_of_one, log)
+        found = oracle.histogram(T, R, log.spec.reward_units, cells)
+        assert found.sum() <= 2 * log.spec.reward_units
+        items[found.tobytes()] = found
+    gaps = [a - b for a, b in itertools.combinations(items.values(), 2)]
+    assert max(np.abs(gap).sum() for gap in gaps) == l1
+    furthest = max(math.sqrt((gap**2).sum()) for gap in gaps)
+    if pooled and "next_state" not in columns:  # what follows two steps is not the same: they are different items
+        assert furthest == pytest.approx(l2 / math.sqrt(2))
+    else:
+        assert furthest == pytest.approx(l2)
+
+
 @pytest.mark.parametrize("budget", [Budget.pure(0.7), Budget.zcdp(0.3), Budget.approximate(0.7, 1e-6)])
 @pytest.mark.parametrize("m", [1, 3])
 def test_the_ledger_spends_the_budget_for_all_episodes_of_a_user(budget, m):
@@ -186,25 +213,34 @@ def test_rescued_cells_are_projected_onto_their_total():
 
 
 @pytest.mark.parametrize("pooled", [True, False])
-def test_values_against_plain_loops(pooled):
+@pytest.mark.parametrize("ended", [0.0, -0.7, 0.4, 1.8])
+@pytest.mark.parametrize("unknown", [False, True])
+def test_l1_l2_values_against_plain_loops(pooled, ended, unknown):
+    """Also with pay for those who left and with steps that lead nobody knows where, in one cell all of them."""
     rng = np.random.default_rng(2)
     H, S, A = 4, 3, 2
-    cells = Cells.of(S, A, H, pooled, absorbing=True)
-    C, Y = cells.num_cells, S + 1
+    cells = Cells.of(S, A, H, pooled, absorbing=True, unknown=unknown, ended=ended)
+    C, Y = cells.num_cells, S + 1 + unknown
     shares = rng.random((C, 2 * Y)) * (rng.random((C, 2 * Y)) < 0.6) * cells.admitted
     shares[:, 0] += 1e-3
+    if unknown:
+        shares[1, : 2 * S + 2], shares[1, 2 * S + 2 :] = 0.0, 1.0
     shares /= shares.sum(axis=1, keepdims=True)
     counts, known = rng.integers(5, 200, C).astype(float), rng.random(C) < 0.8
     release = PrivateHistogram(cells, np.zeros((C, 2 * Y)), 100, 9.0, 0.0, 0.0, 0.1)
     agent = OneHotVI(confidence_scale=0.3, hiding=1.2, spread=0.8)
     quality, value, actions = agent.values(release, Estimate(shares, counts, known, np.full(C, 3.0)))
     iota = math.log(S * A * H * math.log2(100) / 0.1)
-    expected = oracle.cautious_quality(shares, counts, known, 3.0, H, S, A, (0.3, 1.2, 0.8, iota))
+    expected = oracle.cautious_quality(
+        shares, counts, known, 3.0, H, S, A, (0.3, 1.2, 0.8, iota), ended=ended, unknown=unknown
+    )
     assert quality == pytest.approx(expected)
     assert np.array_equal(np.take_along_axis(expected, actions[..., None], 2)[..., 0], expected.max(axis=2))
     follow = rng.integers(A, size=(H, S))
     quality, followed, actions = agent.values(release, Estimate(shares, counts, known, np.full(C, 3.0)), follow)
-    expected = oracle.cautious_quality(shares, counts, known, 3.0, H, S, A, (0.3, 1.2, 0.8, iota), follow)
+    expected = oracle.cautious_quality(
+        shares, counts, known, 3.0, H, S, A, (0.3, 1.2, 0.8, iota), follow, ended, unknown
+    )
     own = np.take_along_axis(expected, follow[..., None], 2)[..., 0]
     assert np.array_equal(actions, follow)
     assert followed[:H] == pytest.approx(own)

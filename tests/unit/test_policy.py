@@ -84,7 +84,7 @@ def test_l6_a_table_that_was_altered_or_has_no_digest_is_not_loaded(tmp_path):
     assert Policy.load(tmp_path, check=False).act(0, 0) == 0
     for content in ("{}", "[]", "no json", json.dumps({"policy.csv": "0"})):
         (tmp_path / "digests.json").write_text(content)
-        with pytest.raises(ValueError, match="has no digest of policy.parquet"):
+        with pytest.raises(ValueError, match=r"has no digest of policy\.parquet"):
             Policy.load(tmp_path)
     (tmp_path / "digests.json").unlink()
     with pytest.raises(ValueError, match="load it with check=False"):

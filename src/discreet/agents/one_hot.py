@@ -127,13 +127,11 @@ class OneHotVI:
         return readings[least_regret(worth)]
 
     def values(
-        self, release: PrivateHistogram, estimate: Estimate, policy: Ints | None = None, cautious: bool = True
+        self, release: PrivateHistogram, estimate: Estimate, policy: Ints | None = None
     ) -> tuple[Floats, Floats, Ints]:
         """(quality, value, actions) of the greedy policy or of a given one.
 
-        Without caution, plain estimates: of the best of A actions each of which is off by chance, so that the second
-        term stays, with c = 1 and ι = ln A. Of a given policy only the qualities of its own actions are computed,
-        the others are 0.
+        Of a given policy only the qualities of its own actions are computed, the others are 0.
         """
         cells = release.cells
         H, S, A = shape = cells.shape
@@ -151,10 +149,10 @@ class OneHotVI:
             estimate.known,
             estimate.deviations,
             self.rewards is not None,
-            self.confidence_scale if cautious else 1.0,
-            hiding if cautious else 0.0,
-            self.spread if cautious else 0.0,
-            iota if cautious else math.log(A),
+            self.confidence_scale,
+            hiding,
+            self.spread,
+            iota,
             cells.num_places,
             cells.ended,
             np.empty((0, 0), dtype=np.int64) if policy is None else policy,

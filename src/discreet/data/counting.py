@@ -403,11 +403,11 @@ def _followed(log: LogFormat) -> str:
         known += " AND NOT truncated"
     ordered = "OVER (PARTITION BY person, episode ORDER BY step)"
     return (
-        f"SELECT person, episode, step, state, action, paid{flags}, "
-        f"CASE WHEN {known} THEN state_after END AS next_state, "
-        f"NOT coalesce({known}, FALSE) AS no_successor "
+        "SELECT followed.*, next_state IS NULL AS no_successor "
+        f"FROM (SELECT person, episode, step, state, action, paid{flags}, "
+        f"CASE WHEN {known} THEN state_after END AS next_state "
         f"FROM (SELECT readings_alone.*, lead(step) {ordered} AS step_after, "
-        f"lead(state) {ordered} AS state_after FROM readings_alone) AS followed"
+        f"lead(state) {ordered} AS state_after FROM readings_alone) AS led) AS followed"
     )
 
 
@@ -502,7 +502,8 @@ def _successor(log: LogFormat, looked_up: bool) -> str:
         cases.append(("terminated", str(ended)))
     if "truncated" in flags:
         cases.append((f"truncated AND {_follows(log)}", "next_state"))
-        cases.append(("truncated", str(unknown)))
+        if log.has_unknown:
+            cases.append(("truncated", str(unknown)))
     if log.early_end == "absorb" and looked_up:
         cases.append((f"step = steps - 1 AND steps < {H}", str(ended)))
     cases.append((_follows(log), "next_state"))
