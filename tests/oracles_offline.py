@@ -56,7 +56,7 @@ def counted(rows: list[dict[str, Any]], log: Any) -> tuple[np.ndarray, np.ndarra
             return ended
         if y is not None:
             return int(y)
-        return ended if absorb and "next_state" in given else unknown
+        return unknown if log.has_unknown else ended
 
     for by_episode in episodes.values():
         kept = 0

@@ -177,7 +177,7 @@ def test_the_way_without_looking_up_episodes_is_taken_only_where_it_counts_alike
     pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema=PLAIN), tmp_path / "log.parquet")
     log = LogFormat(3, 2, 3, pooled, early_end=early_end, episodes_per_user=2)
     data = LoggedData(str(tmp_path / "log.parquet"), log)
-    T, R = counted(rows, log)
+    T, R = counted(rows, data.log)
     found = data.counts()
     assert np.array_equal(found.transitions, T)
     assert np.array_equal(found.reward_sums, R)

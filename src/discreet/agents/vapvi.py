@@ -33,7 +33,8 @@ class VAPVI:
 
     Both are post-processing of the same kind of release. Source: [QW22] Alg. 2, [YDWW22], [JYW21].
     Differs: 1. the D/K term is left out, its constant needs the unknown spectrum of the population; 2. Cholesky
-    solves; 3. clips Q and V_{h+1} at what the remaining steps can pay.   Cost: O(H·(S·A·d² + d³)) plus the regressions.
+    solves; 3. clips Q and V_{h+1} at what the remaining steps can pay.
+    Cost: O(H·(S·A·d² + d³)) plus the regressions.
     """
 
     features: Floats  # (S, A, d), norms at most 1

@@ -181,6 +181,8 @@ def _complete(source: Any, column: str) -> bool:
     """Whether by the kind of the source every row has a successor."""
     if isinstance(source, pa.Table) and column in source.column_names:
         return not source.schema.field(column).nullable
+    if isinstance(source, Mapping) and isinstance(found := source.get(column), np.ndarray):
+        return bool(np.issubdtype(found.dtype, np.integer))
     return isinstance(source, Episodes) or hasattr(source, "iterate_episodes")
 
 
@@ -507,8 +509,7 @@ def _successor(log: LogFormat, looked_up: bool) -> str:
     if log.early_end == "absorb" and looked_up:
         cases.append((f"step = steps - 1 AND steps < {H}", str(ended)))
     cases.append((_follows(log), "next_state"))
-    said = log.given is None or "next_state" in log.given
-    last = str(ended) if log.early_end == "absorb" and said else str(unknown)
+    last = unknown if log.has_unknown else ended
     return "CASE " + " ".join(f"WHEN {when} THEN {what}" for when, what in cases) + f" ELSE {last} END"
 
 

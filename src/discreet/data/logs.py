@@ -64,8 +64,8 @@ class LogFormat:
 
     Columns `terminated` (or `done`) and `truncated` say how an episode stopped: rows after the first such row do not
     count; a terminated row leads to the additional state, a truncated one to nobody knows where, unless it has a
-    `next_state`. Where there is a column for it, a missing `next_state` says under "absorb" that the episode ended,
-    and makes a row unreadable under "keep". A row whose successor nobody knows counts as a visit and for its reward.
+    `next_state`. Under "absorb" a missing `next_state` says that the episode ended, before the last step; at the last
+    one, and under "keep", nobody knows what followed. Such a row still counts as a visit and for its reward.
     `enforce=False` skips all rules about users: the guarantee then rests on the declaration that nobody has more.
     All rules look at one person's rows at a time, so one person still moves the counts by her own rows only.
     """
@@ -140,8 +140,7 @@ class LogFormat:
         """Whether a successor may be unknown, which is then one successor more: a function of the columns alone."""
         if self.given is None or "successors" in self.given:
             return False
-        alone = "next_state" not in self.given and (self.pooled or self.early_end == "keep")
-        return alone or self._has("truncated")
+        return self.pooled or self.early_end == "keep" or self._has("truncated")
 
     def _has(self, role: str) -> bool:
         return self.given is not None and role in self.given
