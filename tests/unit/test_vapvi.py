@@ -289,9 +289,9 @@ def test_the_cost_of_regressions_is_derived_from_their_noise(options, tmp_path):
     ("change", "words"),
     [
         (lambda d: d["ledger"][0].update(sensitivity=0.5 * d["ledger"][0]["sensitivity"]), "one user can move"),
-        (lambda d: d["regressions"][0].update(matrix_deviation=1.0), "one user can move"),
-        (lambda d: d["regressions"][3].update(clipped_at=[9.0]), "one user can move"),
-        (lambda d: d["regressions"][3]["vector_deviations"].__setitem__(0, 1.0), "one user can move"),
+        (lambda d: d["regressions"][0].update(matrix_deviation=1.0), "do not cost the same"),
+        (lambda d: d["regressions"][3].update(clipped_at=[9.0]), "do not cost the same"),
+        (lambda d: d["regressions"][3]["vector_deviations"].__setitem__(0, 1.0), "do not cost the same"),
         (lambda d: d["guarantee"].update(neighbours="zero-out"), "one user can move"),
         (lambda d: d["unit"].update(episodes_per_user=2), "one user can move"),
         (lambda d: d["ledger"][0].update(uses=1), "one for every step"),
