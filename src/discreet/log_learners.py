@@ -82,6 +82,11 @@ class Outcome:
     regressions: tuple[dict[str, Any], ...] = ()  # noise and clipping of each, where there are any
 
 
+def scale_of(log: LogFormat, horizon: int) -> Scale:
+    """The units of a log; whoever is not seen again may have left."""
+    return Scale(*log.reward_range, horizon, log.ended_rate if log.has_ended or log.has_unknown else None)
+
+
 def one_hot(task: Task) -> Outcome:
     """One histogram of all steps, or of one step of every user."""
     data, log, rewards, start = task.data, task.log, task.rewards, task.start
@@ -116,7 +121,7 @@ def one_hot(task: Task) -> Outcome:
     estimate = agent.estimate(release)
     plan = agent.plan_in(release, estimate)
     H, S, A = cells.shape
-    scale = Scale.of(log, H)
+    scale = scale_of(log, H)
     if task.declared.successors is not None:
         plan = _possible_only(plan, cells.possible)
     known = np.broadcast_to(estimate.known.reshape(cells.stages, S, A), (H, S, A))
@@ -205,7 +210,7 @@ def apvi(task: Task) -> Outcome:
         ended=log.ended_rate,
         unknown=log.has_unknown,
     )
-    scale = Scale.of(log, log.horizon)
+    scale = scale_of(log, log.horizon)
     found = agent.plan(release)
     S = log.num_states
     actions = np.ascontiguousarray(found.policy[:, :S].argmax(axis=2), dtype=np.int64)
@@ -241,7 +246,7 @@ def _regressed(task: Task, weighted: bool) -> Outcome:
     users = data.trajectories()
     private = LinearMoments(task.budget, task.neighbours, weighted, task.split, log.episodes_per_user)
     stream = private.open(users, log.spec, log.spec.num_states, task.noise)
-    scale = Scale.of(log, log.horizon)
+    scale = scale_of(log, log.horizon)
     agent = VAPVI(
         features,
         weighted,

@@ -20,7 +20,7 @@ from discreet.catalog import ALGORITHMS as CATALOG
 from discreet.catalog import MODES, Algorithm
 from discreet.data.counting import LoggedData, Repairs
 from discreet.data.logs import LONGEST, LogFormat
-from discreet.log_learners import Outcome, Task
+from discreet.log_learners import Outcome, Task, scale_of
 from discreet.mdp import FiniteMDP, Floats, distributions
 from discreet.moments import normalised_features
 from discreet.planning import optimal_plan, policy_value, uniform_policy
@@ -30,7 +30,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.prospects import NEEDED, Prospect, forecast
 from discreet.provenance import source_digest
 from discreet.structure import Mask, PublicStructure
-from discreet.worth import Scale, Start
+from discreet.worth import Start
 
 FROM_LOGS = {name: entry for name, entry in CATALOG.items() if entry.runner == "offline"}
 OPEN = tuple(name for name, entry in FROM_LOGS.items() if not entry.private)
@@ -385,7 +385,7 @@ def _fitted(
     actions = plan.actions
     assert actions is not None
     chosen = np.take_along_axis(learned.known, actions[..., None], axis=2)[..., 0]
-    values = Scale.of(log, len(actions)).in_units(plan.value[: len(actions)])
+    values = scale_of(log, len(actions)).in_units(plan.value[: len(actions)])
     policy = Policy(actions, values, chosen, log.num_actions, log.state_names, log.action_names, log.pooled)
     private = FROM_LOGS[choice.algorithm].private
     parts = learned.parts if private else {}

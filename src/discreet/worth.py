@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from discreet.data.logs import LogFormat
 from discreet.histograms import PrivateHistogram
 from discreet.mdp import Floats, Ints
 from discreet.planning import possible_values
@@ -37,10 +36,6 @@ class Scale:
     high: float
     horizon: int
     ended: float | None = None
-
-    @classmethod
-    def of(cls, log: LogFormat, horizon: int) -> Scale:
-        return cls(*log.reward_range, horizon, log.ended_rate if log.has_ended or log.has_unknown else None)
 
     def in_units(self, values: Floats) -> Floats:
         """(H or H+1, …) values from every step on, in the units of the log."""

@@ -18,7 +18,7 @@ from discreet.data.logs import LogFormat
 from discreet.log_learners import Task
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
-from discreet.worth import FAILURE, Scale, Start
+from discreet.worth import FAILURE, Start
 
 LOGS = 200  # of every kind
 
@@ -233,7 +233,7 @@ def test_scales_of_all_kinds_contain_all_values():
     for kind in KINDS.values():
         for seed in range(5):
             data = simulated(kind, seed)
-            scale = Scale.of(data.log, H)
+            scale = log_learners.scale_of(data.log, H)
             bounds = [float(scale.in_units(x[:1])[0]) for x in scale.possible()]
             for actions in np.ndindex(*[A] * 2):
                 assert bounds[0] <= data.value(np.tile(actions, (H, 1))) <= bounds[1]
