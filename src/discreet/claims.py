@@ -99,12 +99,12 @@ KEYS: dict[str, frozenset[str]] = {
     "guarantee": _keys("model epsilon delta rho neighbours unit sentence assumptions"),
     "unit": _keys("users episodes_per_user steps_per_episode bound enforced"),
     "problem": _keys(
-        "states actions horizon pooled first_visits early_end reward_range reward_units rewards_known planned_steps "
-        "successors_known"
+        "states actions horizon pooled first_visits early_end may_end may_lead_nowhere_known reward_range ended_pays "
+        "reward_units rewards_known planned_steps successors_known"
     ),
     "estimate": _keys(
-        "value_estimate value_cautious value_lower width failure_probability_of_the_lower_value the_lower_value_is "
-        "values_are covered_state_actions"
+        "value_estimate value_cautious value_lower possible_values width failure_probability_of_the_lower_value "
+        "the_lower_value_is values_are covered_state_actions"
     ),
     "spending": _keys(
         "commitment releases_before total total_epsilon_with_this_release total_delta_with_this_release "
@@ -140,8 +140,8 @@ NEEDS = (
 )
 THIN = r"only \d+ % of the state-action pairs stand out of the noise"
 OTHERS = (
-    r"the lower bound on the policy's value is 0: the width of the release proves nothing about it, which says "
-    r"little about how good it is",
+    r"the lower bound on the policy's value is [0-9.e+-]+, the least that is possible: the width of the release "
+    r"proves nothing about it, which says little about how good it is",
     r"features were divided by their largest norm, [0-9.e+-]+",
 )
 
@@ -285,6 +285,8 @@ def _problem_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
         == (one_hot and facts.pooled and gaussian),
         "early_end is absorb or keep, and keep where the bound is not enforced": problem["early_end"] == "keep"
         or (problem["early_end"] == "absorb" and enforced),
+        "who may leave early may end": _flag(problem, "may_end") or problem["early_end"] == "keep",
+        "values are possible": _possible(document, facts),
         "reward_range is two numbers in order": -math.inf < low < high < math.inf,
         "regressions are made for every step, with unknown rewards": not (facts.linear and facts.pooled)
         and not (facts.linear and facts.rewards_known),
@@ -328,18 +330,39 @@ def _noise_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     return problems
 
 
+def _others(document: Mapping[str, Any]) -> int:
+    """Successors that are no states: to have ended, and nobody knows where."""
+    problem = document["problem"]
+    return _flag(problem, "may_end") + _flag(problem, "may_lead_nowhere_known")
+
+
+def _possible(document: Mapping[str, Any], facts: Facts) -> bool:
+    """Whether what can be earned follows from the rewards, and the values lie in between."""
+    problem, estimate = document["problem"], document["estimate"]
+    low, high = (float(bound) for bound in problem["reward_range"])
+    later = [low, high]
+    if _others(document):
+        later.append(_number(problem, "ended_pays"))
+    due = [first + (facts.planned - 1) * after for first, after in ((low, min(later)), (high, max(later)))]
+    stated = [float(bound) for bound in estimate["possible_values"]]
+    room = TOLERANCE * max(1.0, *map(abs, due))
+    values = (estimate[key] for key in ("value_estimate", "value_cautious", "value_lower"))
+    within = all(value is None or due[0] - room <= float(value) <= due[1] + room for value in values)
+    return within and len(stated) == 2 and all(abs(a - b) <= room for a, b in zip(stated, due, strict=True))
+
+
 def _items(document: Mapping[str, Any], facts: Facts) -> int | None:
-    """(step, state, action, successor, paid) of the one-hot learner; who has left is a successor too."""
+    """(step, state, action, successor, paid) of the one-hot learner."""
     if document["problem"]["successors_known"] is not None:
         return None
     each = facts.states * facts.actions * (1 if facts.rewards_known else 2)
-    following = facts.states + int(document["problem"]["early_end"] == "absorb")
+    following = facts.states + _others(document)
     return each * following if facts.pooled else each * ((facts.horizon - 1) * following + 1)
 
 
 def _counters(document: Mapping[str, Any], facts: Facts) -> int:
-    """Visits, transitions and rewards, of those who have left too."""
-    states = facts.states + int(document["problem"]["early_end"] == "absorb")
+    """Visits, transitions and rewards, of the successors that are no states too."""
+    states = facts.states + _others(document)
     return (1 if facts.pooled else facts.horizon) * states * facts.actions * (states + 2)
 
 

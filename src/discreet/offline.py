@@ -428,6 +428,8 @@ def _fitted(
             "pooled": log.pooled,
             "first_visits": log.first_visits,
             "early_end": log.early_end,
+            "may_end": log.has_ended,
+            "may_lead_nowhere_known": log.has_unknown,
             "reward_range": list(log.reward_range),
             "ended_pays": log.ended_pays,
             "reward_units": log.spec.reward_units,

@@ -378,12 +378,18 @@ FREE = {
     *("spending.commitment", "spending.ledger_line", "spending.releases_before"),
     *("algorithm.confidence_scale", "algorithm.hiding", "algorithm.cells_read_over_all_steps", "algorithm.spread"),
     *("algorithm.dimension", "algorithm.penalty_factor", "problem.reward_range.0", "problem.reward_range.1"),
+    # What the ended earn moves what is possible only beyond the rewards, and a 0 may be stated up to rounding.
+    *("problem.ended_pays", "estimate.possible_values.0", "estimate.possible_values.1"),
 }
 ROUNDED = "spending.total_rho_with_this_release"  # in digits that the sentence does not show
+ENDINGS = ("problem.may_end", "problem.may_lead_nowhere_known")
 #: The number of items does not follow where successors were declared; regressions have none.
 FREE_IN = {
-    "successors": {"algorithm.items", "problem.early_end", "problem.rewards_known"},
-    **{kind: {"problem.early_end", "problem.reward_units", ROUNDED} for kind in ("dp-pevi", "dp-vapvi", "split")},
+    "successors": {"algorithm.items", "problem.early_end", "problem.rewards_known", *ENDINGS},
+    **{
+        kind: {"problem.early_end", "problem.reward_units", ROUNDED, *ENDINGS}
+        for kind in ("dp-pevi", "dp-vapvi", "split")
+    },
     "known": {"problem.reward_units", ROUNDED},
     "gaussian": {ROUNDED},
 }
