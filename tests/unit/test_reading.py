@@ -393,6 +393,24 @@ def test_p1_nobody_else_moves_whatever_text_one_person_has_in_a_table(kind, hers
         assert np.array_equal(found, there + own)
 
 
+@pytest.mark.parametrize("kind", ["table", "parquet", "arrow"])
+@pytest.mark.parametrize("role", ["user", "episode", "state", "reward"])
+def test_p1_bytes_that_are_no_text_in_a_column_of_text_are_missing(kind, role, tmp_path):
+    """Writers that do not check what they write make such columns, and engines refuse them, quoting the bytes."""
+    values = {"user": [b"a", b"b", b"c"], "episode": [b"0"] * 3, "state": [b"0"] * 3, "reward": [b"1"] * 3}
+    for bad in (b"\xff", b"a\xe9", b"\xed\xa0\x80", b"SECRETX" * 9 + b"\xc3"):
+        cells = {name: [part[0], bad, part[2]] if name == role else part for name, part in values.items()}
+        columns = {name: pa.array([0] * 3) for name in ("step", "action", "next_state")}
+        for name, part in cells.items():
+            _, offsets, data = pa.array(part, pa.binary()).buffers()
+            columns[name] = pa.StringArray.from_buffers(3, offsets, data)
+        table = pa.table(columns)
+        for more in ({}, {"state_names": ("0",)}, {"early_end": "keep", "enforce": False}):
+            found = count(table if kind == "table" else typed(kind, table, tmp_path), LogFormat(1, 1, 1, **more))
+            assert found.transitions.sum() == (3 if role == "episode" and "enforce" in more else 2)
+            assert found.repairs.rows == 3
+
+
 def test_users_are_compared_character_by_character_and_no_name_is_nobody(tmp_path):
     names = ["1", "1.0", "01", " 1", "", "nan", "NaN", '"1"', "#1", "é", "e\u0301"]
     lines = [f"{name},0,0,0,1,0".encode() for name in names]

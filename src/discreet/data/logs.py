@@ -12,7 +12,7 @@ import glob
 import math
 import tempfile
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,8 +22,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.parquet
 
-from discreet.data.text import DELIMITERS, TextLog
+from discreet.data.text import DELIMITERS, TextLog, checked
 from discreet.episodes import Episodes
 from discreet.statistics import CountSpec
 
@@ -199,6 +200,7 @@ class DuckDB:
 
     def __init__(self, threads: int | None = None) -> None:
         self.delimited = False
+        self._checked: Callable[[], Any] | None = None  # the log once more, of files whose text may be none
         self.connection = duckdb.connect()
         self.connection.execute("SET preserve_insertion_order = false")
         self.connection.execute("SET enable_progress_bar = false")
@@ -224,12 +226,26 @@ class DuckDB:
 
     def keep(self, name: str, query: str, materialise: bool) -> None:
         what = "TABLE" if materialise else "VIEW"
-        with _unreadable():
-            self.connection.execute(f"CREATE OR REPLACE TEMP {what} {name} AS {query}")
+        self._run(lambda: self.connection.execute(f"CREATE OR REPLACE TEMP {what} {name} AS {query}"))
 
     def fetch(self, query: str) -> pa.Table:
+        return self._run(lambda: self.connection.sql(query).to_arrow_table())
+
+    def _run(self, work: Callable[[], Any]) -> Any:
+        """Text that is not UTF-8 stops DuckDB's reader of Parquet: then the log is read again without it."""
+        if self._checked is not None:
+            try:
+                return work()
+            except duckdb.OutOfMemoryException:
+                pass
+            except (duckdb.Error, pa.ArrowException, UnicodeError):
+                with _unreadable():
+                    table = self._checked()
+                    self.connection.execute("DROP VIEW IF EXISTS log")
+                    self.connection.register("log", table)
+                    self._checked = None
         with _unreadable():
-            return self.connection.sql(query).to_arrow_table()
+            return work()
 
 
 #: What engines say about values stays with them: it may quote a person's.
@@ -321,7 +337,7 @@ def open_log(source: Any, table: str | None = None) -> Engine:
     ):
         _open_files(engine, [source] if isinstance(source, (str, Path)) else list(source), table)
         return engine
-    engine.register("log", _in_memory(source))
+    engine.register("log", checked(_in_memory(source)))
     return engine
 
 
@@ -337,7 +353,9 @@ def _in_memory(source: Any) -> Any:
         return pa.table({name: _column(name, values) for name, values in source.items()})
     if hasattr(source, "iterate_episodes"):
         return minari_table(source)
-    if isinstance(source, (pa.Table, pa.RecordBatchReader, pyarrow.dataset.Dataset)):
+    if isinstance(source, pa.RecordBatchReader):
+        return source.read_all()  # it can be read only once
+    if isinstance(source, (pa.Table, pyarrow.dataset.Dataset)):
         return source
     if _module(source) == "pandas":
         names = [str(name) for name in source.columns]
@@ -405,9 +423,10 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
         options = "union_by_name = true, can_have_nan = true"
         with _damaged(paths):
             connection.execute(f"CREATE TEMP VIEW log AS SELECT * FROM read_parquet([{listed}], {options})")
+        engine._checked = lambda: checked(_parquet(paths))
     elif suffix in (".arrow", ".feather"):
         with _damaged(paths):
-            connection.register("log", pyarrow.dataset.dataset(paths, format="ipc"))
+            connection.register("log", checked(pyarrow.dataset.dataset(paths, format="ipc")))
     elif suffix in (".duckdb", ".db"):
         if table is None:
             raise ValueError(f"{paths[0]} is a database; name the table in it (--table)")
@@ -421,6 +440,11 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
             raise ValueError(f"the log {paths[0]} cannot be read: it has no table {table!r}") from None
     else:
         raise ValueError(f"{paths[0]} is of no known kind; expected .parquet, .csv, .tsv, .arrow or .duckdb")
+
+
+def _parquet(paths: Sequence[str]) -> Any:
+    schema = pa.unify_schemas([pyarrow.parquet.read_schema(path) for path in paths], promote_options="permissive")
+    return pyarrow.dataset.dataset(paths, schema=schema, format="parquet")
 
 
 @contextmanager

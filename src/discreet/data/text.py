@@ -26,6 +26,9 @@ LONGEST_LINE = 2**20
 #: Fields that are split at a time.
 FIELDS = 2**21
 
+#: Types of columns of text.
+TEXT = (pa.string(), pa.large_string(), pa.string_view())
+
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 BOM = b"\xef\xbb\xbf"
 
@@ -117,6 +120,48 @@ class TextLog:
         schema = self.schema
         batches = (batch for file in self.files for batch in file.batches(schema))
         return pa.RecordBatchReader.from_batches(schema, batches).__arrow_c_stream__(requested_schema)
+
+
+@dataclass(frozen=True)
+class CheckedTable:
+    """An Arrow table or dataset as DuckDB can read it whatever its text columns hold: what is not UTF-8 is null."""
+
+    source: Any
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        given = self.source.schema
+        plain = (f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in given)
+        schema = pa.schema(list(zip(given.names, plain, strict=True)))
+        batches = (
+            pa.record_batch([_checked(column) for column in batch.columns], schema=schema)
+            for batch in self.source.to_batches()
+        )
+        return pa.RecordBatchReader.from_batches(schema, batches).__arrow_c_stream__(requested_schema)
+
+
+def checked(source: Any) -> Any:
+    """The table or dataset itself, where it has no text."""
+    plain = not any(field.type in TEXT or pa.types.is_dictionary(field.type) for field in source.schema)
+    return source if plain else CheckedTable(source)
+
+
+def _checked(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.type not in TEXT:
+        return column
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([_decoded(value) for value in column.cast(pa.large_binary()).to_pylist()], column.type)
+    return column
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
 
 
 def _stream(path: str) -> Any:
