@@ -14,21 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 import numpy_ucbvi
-from discreet import loops
+from discreet import session as loops
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar, per_count
 from discreet.catalog import Triple
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import riverswim
-from discreet.episodes import MDPSimulator
-from discreet.experiment import Experiment, run, warm_up
 from discreet.kernels import loop as kernel
 from discreet.mdp import FiniteMDP
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import MDPSimulator
 from discreet.planning import tie_order, uniform_policy
-from discreet.privacy.exact import Exact
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.sums.exact import Exact
+from discreet.runs.experiment import Experiment, run, warm_up
 from discreet.schedules import GeometricEpochs
-from discreet.statistics import CountSpec
 
 Row = dict[str, object]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from discreet.measures import (
+from discreet.occupancies import (
     Solution,
     barrier_step,
     entropy_step,

@@ -12,14 +12,14 @@ import duckdb
 import numpy as np
 
 from discreet.agents.apvi import APVI
-from discreet.data.counting import LoggedData, Trajectories, count
-from discreet.data.logs import LogFormat
 from discreet.kernels.projection import project_counts
-from discreet.moments import Target
+from discreet.people.counting import LoggedData, Trajectories, count
+from discreet.people.logs import LogFormat
 from discreet.privacy.accounting import Budget
-from discreet.privacy.linear import LinearMoments
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.one_shot import OneShot
+from discreet.privacy.sums.one_shot import OneShot
+from discreet.privacy.trust.linear import LinearMoments
+from discreet.releases.regressions import Target
 
 Row = dict[str, object]
 

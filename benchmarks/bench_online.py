@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy_dp_ucbvi
 from bench_loop import Row, row
-from discreet.experiment import Experiment, Setting, generators, run, warm_up
+from discreet.people.counts import Counts
 from discreet.privacy.noise import NoiseSource
-from discreet.statistics import Counts
+from discreet.runs.experiment import Experiment, Setting, generators, run, warm_up
 
 
 def practical() -> Row:

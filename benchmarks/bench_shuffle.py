@@ -8,13 +8,13 @@ import numpy as np
 
 from bench_loop import Row, cpu_seconds, row
 from discreet.agents.policy_elimination import Policies
+from discreet.people.counts import CountSpec
 from discreet.privacy.accounting import Budget
 from discreet.privacy.binomial import basic_bits, fewest_fair_bits
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.shuffle import Shuffle
-from discreet.privacy.shuffler import Shuffler, tally
-from discreet.statistics import CountSpec
-from discreet.structure import PublicStructure
+from discreet.privacy.trust.shuffle import Shuffle
+from discreet.privacy.trust.shuffler import Shuffler, tally
+from discreet.problem import PublicStructure
 
 
 def enumeration() -> Row:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from bench_loop import Row, dense_mdp, row
-from discreet import loops
+from discreet import session as loops
 from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
 from discreet.catalog import Problem, Triple, algorithm
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import riverswim
-from discreet.episodes import MDPSimulator
 from discreet.mdp import FiniteMDP
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import MDPSimulator
 from discreet.privacy.noise import NoiseSource
-from discreet.statistics import CountSpec
-from discreet.structure import PublicStructure
+from discreet.problem import PublicStructure
 
 EPISODES = 1_000_000
 

@@ -25,15 +25,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from discreet import offline
-from discreet.data.logs import LogFormat
 from discreet.envs import icu
 from discreet.envs.registry import make, spec
-from discreet.episodes import MDPSimulator
 from discreet.mdp import FiniteMDP, Floats, Ints
+from discreet.offline import fitting as offline
+from discreet.people.episodes import MDPSimulator
+from discreet.people.logs import LogFormat
 from discreet.planning import optimal_plan, policy_value, uniform_policy
 from discreet.privacy.accounting import Budget
-from discreet.structure import Mask
+from discreet.problem import Mask
 
 PAGE = Path(__file__).parents[1] / "docs" / "icu-sepsis.md"
 MOST = 1_000_000

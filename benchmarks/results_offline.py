@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from discreet import offline
-from discreet.data.logs import LogFormat
 from discreet.envs.linear import two_state_behaviour, two_state_linear
 from discreet.envs.registry import make, spec
 from discreet.envs.rewards import RewardLaw
-from discreet.episodes import Episodes, MDPSimulator
 from discreet.mdp import FiniteMDP
+from discreet.offline import fitting as offline
+from discreet.people.episodes import Episodes, MDPSimulator
+from discreet.people.logs import LogFormat
 from discreet.privacy.accounting import Budget
 
 #: Factor on the penalty of PEVI in theory, from {.01, .003, .001, .0003, 0}, on seeds 5000 to 5004.

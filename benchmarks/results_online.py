@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import tables
-from discreet.experiment import Experiment
+from discreet.runs.experiment import Experiment
 from tables import Line
 
 FRESH = range(10)

@@ -17,17 +17,17 @@ from pathlib import Path
 import numpy as np
 
 import tables
-from discreet import results
 from discreet.agents.policy_elimination import EliminationPlan, Policies
 from discreet.catalog import Problem, algorithm
 from discreet.envs.rewards import RewardLaw
-from discreet.episodes import MDPSimulator
-from discreet.experiment import Experiment
 from discreet.mdp import FiniteMDP
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import MDPSimulator
 from discreet.planning import policy_value, uniform_policy
 from discreet.privacy.noise import NoiseSource
-from discreet.statistics import CountSpec
-from discreet.structure import PublicStructure
+from discreet.problem import PublicStructure
+from discreet.runs import results
+from discreet.runs.experiment import Experiment
 from tables import Line
 
 FRESH = range(10)

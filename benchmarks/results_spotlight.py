@@ -7,8 +7,9 @@ import statistics
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from discreet import provenance, results
-from discreet.experiment import Experiment, RunResult, run_seeds
+from discreet import provenance
+from discreet.runs import results
+from discreet.runs.experiment import Experiment, RunResult, run_seeds
 
 SEEDS = range(10)
 TAIL_SEEDS = range(40)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from discreet import provenance, results
-from discreet.experiment import Experiment, run_seeds
+from discreet import provenance
+from discreet.runs import results
+from discreet.runs.experiment import Experiment, run_seeds
 
 DOCS = Path(__file__).parents[1] / "docs"
 

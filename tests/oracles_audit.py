@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import optimize, stats
 
-from discreet.episodes import Episodes
-from discreet.privacy.games import Plan, measurements
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import Episodes
+from discreet.privacy.audit.games import Plan, measurements
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
-from discreet.privacy.one_shot import OneShot, OneShotStream
-from discreet.statistics import CountSpec
+from discreet.privacy.sums.one_shot import OneShot, OneShotStream
 
 # Exact values -------------------------------------------------------------------------------------------------------
 

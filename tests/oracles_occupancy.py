@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from discreet.mdp import Floats
-from discreet.measures import KernelBoxes, Layers
+from discreet.occupancies import KernelBoxes, Layers
 
 TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 

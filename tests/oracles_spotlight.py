@@ -6,11 +6,11 @@ import itertools
 
 import numpy as np
 
-from discreet.episodes import Episodes
 from discreet.kernels import spotlight as kernel
+from discreet.people.episodes import Episodes
 from discreet.planning import Plan
-from discreet.privacy.reports import Reports, ReportStream, encoded
-from discreet.targets import Targets
+from discreet.privacy.trust.reports import Reports, ReportStream, encoded
+from discreet.releases.reports import Targets
 
 
 def announced(alphabet, cells, policy=None) -> Plan:

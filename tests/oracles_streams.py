@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from discreet.episodes import Episodes
-from discreet.privacy.tree import Layout
-from discreet.statistics import Counts, CountSpec
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import Episodes
+from discreet.privacy.sums.tree import Layout
 
 
 def every_episode(spec: CountSpec, rewards: tuple[float, ...] = (0.0, 1.0)) -> Iterator[Episodes]:

@@ -9,33 +9,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from discreet.certificate import verify
-    from discreet.data.logs import LogFormat
     from discreet.envs.gym import GymnasiumUsers
     from discreet.envs.registry import make
     from discreet.envs.rewards import RewardLaw
-    from discreet.episodes import Episodes
-    from discreet.experiment import Experiment, Learned, RunResult, learn, run, run_seeds
     from discreet.mdp import FiniteMDP
-    from discreet.offline import Fitted, evaluate, fit
+    from discreet.offline.certificate import verify
+    from discreet.offline.fitting import Fitted, evaluate, fit
+    from discreet.people.counts import Counts, CountSpec
+    from discreet.people.episodes import Episodes
+    from discreet.people.logs import LogFormat
     from discreet.planning import Plan, greedy_plan, occupancy, optimal_plan, policy_value, uniform_policy
     from discreet.policy import Policy
     from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry
-    from discreet.privacy.audit import audit
+    from discreet.privacy.audit.attacks import audit
     from discreet.privacy.calibration import calibrate
-    from discreet.privacy.epochs import Epochs
-    from discreet.privacy.exact import Exact
-    from discreet.privacy.local import LocalLaplace, LocalSampled
-    from discreet.privacy.local_reports import LocalReports
     from discreet.privacy.noise import NoiseSource
-    from discreet.privacy.one_shot import OneShot
-    from discreet.privacy.reports import Reports
-    from discreet.privacy.shuffle import Shuffle
-    from discreet.privacy.toeplitz import Toeplitz
-    from discreet.privacy.tree import Tree
-    from discreet.releases import PrivateCounts
-    from discreet.report import plot
-    from discreet.statistics import Counts, CountSpec
+    from discreet.privacy.sums.epochs import Epochs
+    from discreet.privacy.sums.exact import Exact
+    from discreet.privacy.sums.one_shot import OneShot
+    from discreet.privacy.sums.toeplitz import Toeplitz
+    from discreet.privacy.sums.tree import Tree
+    from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+    from discreet.privacy.trust.local_reports import LocalReports
+    from discreet.privacy.trust.reports import Reports
+    from discreet.privacy.trust.shuffle import Shuffle
+    from discreet.releases.counts import PrivateCounts
+    from discreet.runs.experiment import Experiment, Learned, RunResult, learn, run, run_seeds
+    from discreet.runs.report import plot
 
 __all__ = [
     "Budget",
@@ -85,48 +85,48 @@ __all__ = [
 
 _HOMES = {
     "Budget": "privacy.accounting",
-    "CountSpec": "statistics",
-    "Counts": "statistics",
-    "Episodes": "episodes",
-    "Epochs": "privacy.epochs",
-    "Exact": "privacy.exact",
-    "Experiment": "experiment",
+    "CountSpec": "people.counts",
+    "Counts": "people.counts",
+    "Episodes": "people.episodes",
+    "Epochs": "privacy.sums.epochs",
+    "Exact": "privacy.sums.exact",
+    "Experiment": "runs.experiment",
     "FiniteMDP": "mdp",
-    "Fitted": "offline",
+    "Fitted": "offline.fitting",
     "Guarantee": "privacy.accounting",
     "GymnasiumUsers": "envs.gym",
-    "Learned": "experiment",
+    "Learned": "runs.experiment",
     "LedgerEntry": "privacy.accounting",
-    "LocalLaplace": "privacy.local",
-    "LocalReports": "privacy.local_reports",
-    "LocalSampled": "privacy.local",
-    "LogFormat": "data.logs",
+    "LocalLaplace": "privacy.trust.local",
+    "LocalReports": "privacy.trust.local_reports",
+    "LocalSampled": "privacy.trust.local",
+    "LogFormat": "people.logs",
     "NoiseSource": "privacy.noise",
-    "OneShot": "privacy.one_shot",
+    "OneShot": "privacy.sums.one_shot",
     "Plan": "planning",
     "Policy": "policy",
-    "PrivateCounts": "releases",
-    "Reports": "privacy.reports",
+    "PrivateCounts": "releases.counts",
+    "Reports": "privacy.trust.reports",
     "RewardLaw": "envs.rewards",
-    "RunResult": "experiment",
-    "Shuffle": "privacy.shuffle",
-    "Toeplitz": "privacy.toeplitz",
-    "Tree": "privacy.tree",
-    "audit": "privacy.audit",
+    "RunResult": "runs.experiment",
+    "Shuffle": "privacy.trust.shuffle",
+    "Toeplitz": "privacy.sums.toeplitz",
+    "Tree": "privacy.sums.tree",
+    "audit": "privacy.audit.attacks",
     "calibrate": "privacy.calibration",
-    "evaluate": "offline",
-    "fit": "offline",
+    "evaluate": "offline.fitting",
+    "fit": "offline.fitting",
     "greedy_plan": "planning",
-    "learn": "experiment",
+    "learn": "runs.experiment",
     "make": "envs.registry",
     "occupancy": "planning",
     "optimal_plan": "planning",
-    "plot": "report",
+    "plot": "runs.report",
     "policy_value": "planning",
-    "run": "experiment",
-    "run_seeds": "experiment",
+    "run": "runs.experiment",
+    "run_seeds": "runs.experiment",
     "uniform_policy": "planning",
-    "verify": "certificate",
+    "verify": "offline.certificate",
 }
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from discreet.kernels.bonuses import qiao_wang
 from discreet.mdp import Floats
 from discreet.planning import Bonus, Estimate
-from discreet.releases import Model, PrivateCounts
-from discreet.structure import NOTHING_DECLARED, PublicStructure
+from discreet.problem import NOTHING_DECLARED, PublicStructure
+from discreet.releases.counts import Model, PrivateCounts
 
 Kind = Literal["hoeffding", "bernstein"]
 Shape = tuple[int, int, int]

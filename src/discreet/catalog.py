@@ -26,23 +26,23 @@ from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar, ChowdhuryZhou, Kind, Practical, QiaoWang, ShaniEfroni, Vietri
 from discreet.envs.adversaries import ADVERSARIES
-from discreet.log_learners import Outcome, Task, apvi, one_hot, pevi, vapvi
+from discreet.offline.learners import Outcome, Task, apvi, one_hot, pevi, vapvi
+from discreet.people.counts import CountSpec
 from discreet.planning import Agent, Estimate
 from discreet.privacy.accounting import Budget, Neighbours
-from discreet.privacy.epochs import Epochs
-from discreet.privacy.exact import Exact
-from discreet.privacy.local import LocalLaplace, LocalSampled
-from discreet.privacy.local_reports import LocalReports
 from discreet.privacy.protocol import Privatizer
-from discreet.privacy.reports import Reports
-from discreet.privacy.shuffle import Shuffle, ShuffleBatches
-from discreet.privacy.shuffle_reports import ShuffleReports
-from discreet.privacy.tree import Tree
-from discreet.privacy.truncated import TruncatedEpochs, TruncatedExact, TruncatedLocal, TruncatedTree
-from discreet.releases import PrivateCounts
+from discreet.privacy.sums.epochs import Epochs
+from discreet.privacy.sums.exact import Exact
+from discreet.privacy.sums.tree import Tree
+from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.local_reports import LocalReports
+from discreet.privacy.trust.reports import Reports
+from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches
+from discreet.privacy.trust.shuffle_reports import ShuffleReports
+from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedExact, TruncatedLocal, TruncatedTree
+from discreet.problem import PublicStructure
+from discreet.releases.counts import PrivateCounts
 from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
-from discreet.statistics import CountSpec
-from discreet.structure import PublicStructure
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,7 @@ def _spotlight(problem: Problem) -> Triple:
 
 
 def _no_triple(problem: Problem) -> Triple:
-    raise ValueError("this learner is no triple; it is run by discreet.adversarial or discreet.offline")
+    raise ValueError("this learner is no triple; it is run by discreet.runs.adversarial or discreet.offline.fitting")
 
 
 def _adversarial(

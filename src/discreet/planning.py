@@ -14,7 +14,7 @@ import numpy as np
 
 from discreet.kernels import planning as kernel
 from discreet.mdp import FiniteMDP, Floats, Ints, frozen
-from discreet.releases import Model, PrivateCounts
+from discreet.releases.counts import Model, PrivateCounts
 
 
 class Bonus(NamedTuple):

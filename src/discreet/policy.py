@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from discreet.mdp import Floats, Ints, frozen
-from discreet.structure import Mask
+from discreet.problem import Mask
 
 PARQUET, CSV, DIGESTS = "policy.parquet", "policy.csv", "digests.json"
 NOT_KNOWN = "not known"

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discreet.people.counts import CountSpec
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget
-from discreet.privacy.epochs import Epochs
-from discreet.privacy.local import LocalLaplace, LocalSampled
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.one_shot import OneShot
-from discreet.privacy.shuffle import Shuffle
-from discreet.privacy.toeplitz import Toeplitz
-from discreet.privacy.tree import Tree
-from discreet.privacy.truncated import TruncatedEpochs, TruncatedTree
-from discreet.releases import Thresholds
-from discreet.statistics import CountSpec
+from discreet.privacy.sums.epochs import Epochs
+from discreet.privacy.sums.one_shot import OneShot
+from discreet.privacy.sums.toeplitz import Toeplitz
+from discreet.privacy.sums.tree import Tree
+from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.shuffle import Shuffle
+from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedTree
+from discreet.releases.counts import Thresholds
 
 PURE, APPROXIMATE, ZCDP = Budget.pure(1.0), Budget.approximate(1.0, 1e-6), Budget.zcdp(0.5)
 

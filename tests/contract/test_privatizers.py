@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from scipy import signal, stats
 
+from discreet.people.counts import Counts, CountSpec
 from discreet.privacy.accounting import Budget, guarantee_of
-from discreet.privacy.epochs import Epochs
-from discreet.privacy.exact import Exact
 from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
-from discreet.privacy.one_shot import OneShot
-from discreet.privacy.streams import CountStream
-from discreet.privacy.toeplitz import Toeplitz
-from discreet.privacy.tree import Tree
-from discreet.statistics import Counts, CountSpec
+from discreet.privacy.sums.epochs import Epochs
+from discreet.privacy.sums.exact import Exact
+from discreet.privacy.sums.one_shot import OneShot
+from discreet.privacy.sums.streams import CountStream
+from discreet.privacy.sums.toeplitz import Toeplitz
+from discreet.privacy.sums.tree import Tree
 from oracles_streams import RecordedNoise, bad_records, brute_sensitivity, every_episode, random_episodes, stacked
 
 TABLES = ("visits", "transitions", "reward_sums")

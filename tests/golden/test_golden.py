@@ -11,7 +11,7 @@ from discreet.agents.heavy_tails import HeavyEstimate, HeavyUCBPO, HeavyUCBVI, M
 from discreet.agents.policy_optimization import PolicyOptimization
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import ChowdhuryZhou, Practical, QiaoWang, Vietri
-from discreet.releases import PerTable, PrivateCounts
+from discreet.releases.counts import PerTable, PrivateCounts
 from oracles_learners import GOLDEN, REWARDS, TRANSITIONS, VISITS, configurations, finite, golden
 
 NAMES = sorted(configurations())

@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discreet.data.counting import Trajectories
-from discreet.histograms import Cells
-from discreet.privacy import one_hot
+from discreet.device.encoders import LaplaceEncoder, SampledEncoder
+from discreet.people.counting import Trajectories
+from discreet.people.counts import CountSpec
 from discreet.privacy.accounting import Budget
-from discreet.privacy.audit import MECHANISMS, Settings, audit
-from discreet.privacy.client import LaplaceEncoder, SampledEncoder
-from discreet.privacy.epochs import Epochs
-from discreet.privacy.games import Game, audited, counts_game
-from discreet.privacy.local import LocalLaplace, LocalSampled
+from discreet.privacy.audit.attacks import MECHANISMS, Settings, audit
+from discreet.privacy.audit.games import Game, audited, counts_game
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.one_shot import OneShot
-from discreet.privacy.tree import Tree
-from discreet.statistics import CountSpec
+from discreet.privacy.sums.epochs import Epochs
+from discreet.privacy.sums.one_shot import OneShot
+from discreet.privacy.sums.tree import Tree
+from discreet.privacy.trust import one_hot
+from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.releases.histograms import Cells
 from oracles_audit import Mutant, VisitedOnly, one_level_short
 
 SHIPPED = [name for name in MECHANISMS if not name.startswith("paper-")]

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet import log_learners
-from discreet.data.counting import Repairs, StepCounts, Trajectories, count
-from discreet.data.logs import LogFormat
-from discreet.log_learners import Task
+from discreet.offline import learners as log_learners
+from discreet.offline.learners import Task
+from discreet.people.counting import Repairs, StepCounts, Trajectories, count
+from discreet.people.logs import LogFormat
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
-from discreet.worth import FAILURE, Start
+from discreet.valuation import FAILURE, Start
 
 LOGS = 200  # of every kind
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.episodes import Episodes
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.shuffle import Shuffle
-from discreet.privacy.shuffle_reports import ShuffleReports
-from discreet.privacy.shuffler import Shuffler, tally
-from discreet.statistics import CountSpec
-from discreet.targets import Targets
+from discreet.privacy.trust.shuffle import Shuffle
+from discreet.privacy.trust.shuffle_reports import ShuffleReports
+from discreet.privacy.trust.shuffler import Shuffler, tally
+from discreet.releases.reports import Targets
 
 BUDGET = Budget.approximate(2.0, 1e-4)
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from discreet.agents.spotlight import Spotlight
-from discreet.episodes import Episodes
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget
-from discreet.privacy.games import Game, audited
-from discreet.privacy.local_reports import LocalReports
+from discreet.privacy.audit.games import Game, audited
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.reports import Reports
-from discreet.statistics import CountSpec
-from discreet.structure import PublicStructure
+from discreet.privacy.trust.local_reports import LocalReports
+from discreet.privacy.trust.reports import Reports
+from discreet.problem import PublicStructure
 from oracles_spotlight import TwoReports, VisitedOnly, announced
 
 START = PublicStructure(initial=np.array([1.0, 0.0]))

@@ -8,13 +8,14 @@ import math
 import numpy as np
 import pytest
 
-from discreet import adversarial, catalog, report, results
-from discreet.adversarial import LEARNERS, Problem, play, public_layers
+from discreet import catalog
 from discreet.envs.adversaries import adversary, from_array, from_function
 from discreet.envs.tabular import layered, lock
-from discreet.experiment import Experiment, run
 from discreet.mdp import FiniteMDP
 from discreet.planning import occupancy, uniform_policy
+from discreet.runs import adversarial, report, results
+from discreet.runs.adversarial import LEARNERS, Problem, play, public_layers
+from discreet.runs.experiment import Experiment, run
 
 TINY = layered((1, 2), 2, instance=1)
 

@@ -12,14 +12,14 @@ import oracles_offline as oracle
 from discreet.agents.apvi import APVI
 from discreet.envs.registry import make
 from discreet.envs.rewards import RewardLaw
-from discreet.episodes import MDPSimulator
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import MDPSimulator
 from discreet.planning import optimal_plan, policy_value, uniform_policy
 from discreet.privacy.accounting import Budget
-from discreet.privacy.exact import Exact
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.one_shot import OneShot
-from discreet.releases import PerTable, PrivateCounts
-from discreet.statistics import Counts, CountSpec
+from discreet.privacy.sums.exact import Exact
+from discreet.privacy.sums.one_shot import OneShot
+from discreet.releases.counts import PerTable, PrivateCounts
 
 
 def release_of(privatizer, episodes, spec, seed=0):

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.episodes import Episodes
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget
-from discreet.privacy.audit import MECHANISMS, Settings, audit, truncated_sums
-from discreet.privacy.epochs import Epochs
-from discreet.privacy.games import (
+from discreet.privacy.audit.attacks import MECHANISMS, Settings, audit, truncated_sums
+from discreet.privacy.audit.games import (
     Game,
     StackedSums,
     audited,
@@ -22,11 +22,11 @@ from discreet.privacy.games import (
     leaked,
     measurements,
 )
-from discreet.privacy.local import LocalLaplace
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
-from discreet.privacy.one_shot import OneShot
-from discreet.privacy.tree import Tree
-from discreet.statistics import Counts, CountSpec
+from discreet.privacy.sums.epochs import Epochs
+from discreet.privacy.sums.one_shot import OneShot
+from discreet.privacy.sums.tree import Tree
+from discreet.privacy.trust.local import LocalLaplace
 from oracles_audit import clopper_pearson, intervals, randomised_response_epsilon, single_scores, worst_shift_ratio
 
 # Bounds -------------------------------------------------------------------------------------------------------------

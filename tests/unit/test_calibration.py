@@ -11,19 +11,19 @@ import pytest
 
 from discreet.envs.registry import make
 from discreet.envs.rewards import RewardLaw
-from discreet.episodes import MDPSimulator
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import MDPSimulator
 from discreet.planning import uniform_policy
 from discreet.privacy import calibration
 from discreet.privacy.accounting import Budget, rho_of
 from discreet.privacy.calibration import calibrate, calibrate_losses, forecast
-from discreet.privacy.epochs import Epochs
-from discreet.privacy.exact import Exact
-from discreet.privacy.local import LocalLaplace, LocalSampled
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.tree import Tree
-from discreet.privacy.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree
+from discreet.privacy.sums.epochs import Epochs
+from discreet.privacy.sums.exact import Exact
+from discreet.privacy.sums.tree import Tree
+from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree
 from discreet.schedules import EveryEpisode, GeometricEpochs
-from discreet.statistics import CountSpec
 
 
 def test_the_tree_of_twenty_thousand_users():

@@ -11,9 +11,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet import certificate, offline
-from discreet.data.logs import LogFormat
-from discreet.episodes import Episodes
+from discreet.offline import certificate
+from discreet.offline import fitting as offline
+from discreet.people.episodes import Episodes
+from discreet.people.logs import LogFormat
 from discreet.policy import Policy
 from discreet.privacy.accounting import Budget
 

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from discreet import catalog, experiment, results
+from discreet import catalog
 from discreet.cli import app, running
 from discreet.cli.listing import markdown_page
 from discreet.cli.terminal import compilation_notice, mistake, seed_list
 from discreet.envs.registry import ENVIRONMENTS
+from discreet.runs import experiment, results
 
 SMALL = ["--states", "3", "--horizon", "3", "--episodes", "200"]
 PROGRAM = [sys.executable, "-c", "from discreet.cli import main; main()"]

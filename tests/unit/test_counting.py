@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oracles_offline as oracle
-from discreet.data.counting import MARKS, LoggedData, Repairs, StepCounts, count
-from discreet.data.logs import LogFormat, table_of
-from discreet.episodes import Episodes
+from discreet.people.counting import MARKS, LoggedData, Repairs, StepCounts, count
+from discreet.people.episodes import Episodes
+from discreet.people.logs import LogFormat, table_of
 
 SCHEMA = pa.schema(
     [

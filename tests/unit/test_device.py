@@ -18,12 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.episodes import Episodes
-from discreet.losses import LossSpec
-from discreet.measures import Layers
-from discreet.planning import Plan
-from discreet.privacy.accounting import Budget, LedgerEntry
-from discreet.privacy.client import (
+from discreet.device.encoders import (
     Encoder,
     LaplaceEncoder,
     Refused,
@@ -34,16 +29,21 @@ from discreet.privacy.client import (
     Tables,
     encoder_from_json,
 )
+from discreet.occupancies import Layers
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import Episodes
+from discreet.people.losses import LossSpec
+from discreet.planning import Plan
+from discreet.privacy.accounting import Budget, LedgerEntry
 from discreet.privacy.families import Family
-from discreet.privacy.local import LocalLaplace, LocalSampled
-from discreet.privacy.local_reports import LocalReports, kept_words
-from discreet.privacy.losses import CentralLosses
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.tree import Tree
-from discreet.privacy.truncated import TruncatedLocal
-from discreet.releases import Thresholds
-from discreet.statistics import CountSpec
-from discreet.structure import PublicStructure
+from discreet.privacy.sums.tree import Tree
+from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.local_reports import LocalReports, kept_words
+from discreet.privacy.trust.losses import CentralLosses
+from discreet.privacy.trust.truncated import TruncatedLocal
+from discreet.problem import PublicStructure
+from discreet.releases.counts import Thresholds
 from oracles_spotlight import announced
 
 SPEC = CountSpec(2, 2, 3, False, grid=0.25, reward_range=(-1.0, 2.0))

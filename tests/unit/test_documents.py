@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from discreet import catalog
 from discreet.cli import app
-from discreet.experiment import Experiment, run
 from discreet.planning import Agent
+from discreet.runs.experiment import Experiment, run
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.agents.policy_elimination import Policies, PolicyElimination, even
-from discreet.batches import Batch
 from discreet.catalog import Problem, algorithm
 from discreet.envs.rewards import RewardLaw
-from discreet.episodes import MDPSimulator
-from discreet.experiment import Experiment, run
 from discreet.mdp import FiniteMDP
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import MDPSimulator
 from discreet.planning import policy_value
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.shuffle import ShuffleBatches
-from discreet.statistics import CountSpec
-from discreet.structure import PublicStructure
+from discreet.privacy.trust.shuffle import ShuffleBatches
+from discreet.problem import PublicStructure
+from discreet.releases.batches import Batch
+from discreet.runs.experiment import Experiment, run
 from oracles_shuffle import all_policy_values
 
 PRACTICAL = {"confidence_scale": 0.1, "privacy_scale": 1e-3, "rare_scale": 1e-3, "shift": False, "exploit": True}

@@ -12,9 +12,9 @@ import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
-from discreet import offline
 from discreet.cli import app
-from discreet.data.logs import LogFormat
+from discreet.offline import fitting as offline
+from discreet.people.logs import LogFormat
 from discreet.policy import Policy
 from discreet.privacy.accounting import Budget
 

@@ -8,10 +8,10 @@ from scipy import stats
 
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import riverswim
-from discreet.episodes import Episodes, MDPSimulator
 from discreet.kernels.rollout import cumulative_rows, draw, draw_action
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import Episodes, MDPSimulator
 from discreet.planning import occupancy, uniform_policy
-from discreet.statistics import Counts, CountSpec
 
 
 def test_grouping_users_into_calls_changes_nothing():

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discreet.people.counts import Counts, CountSpec
 from discreet.privacy.accounting import Budget
-from discreet.privacy.epochs import Epochs, block_of, window_width
 from discreet.privacy.families import union_width
 from discreet.privacy.noise import NoiseSource
-from discreet.statistics import Counts, CountSpec
+from discreet.privacy.sums.epochs import Epochs, block_of, window_width
 from oracles_streams import RecordedNoise, TaggedNoise, random_episodes, stacked
 
 SPEC = CountSpec(2, 2, 2, pooled=False, grid=0.25)

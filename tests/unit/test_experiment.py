@@ -3,13 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from discreet import experiment as runner
-from discreet import loops, regret
+from discreet import session as loops
 from discreet.envs import registry
-from discreet.experiment import Experiment, run, run_seeds
-from discreet.loops import Played
 from discreet.planning import optimal_plan, policy_value, uniform_policy
-from discreet.regret import RegretCurve
+from discreet.runs import experiment as runner
+from discreet.runs import regret
+from discreet.runs.experiment import Experiment, run, run_seeds
+from discreet.runs.regret import RegretCurve
+from discreet.session import Played
 
 
 @pytest.mark.parametrize("pooled", [False, True])

@@ -8,22 +8,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from discreet import certificate, offline
-from discreet.data.counting import StepCounts
-from discreet.data.logs import LogFormat, table_of
 from discreet.envs.registry import make, spec
 from discreet.envs.rewards import RewardLaw
-from discreet.episodes import MDPSimulator
-from discreet.experiment import Experiment
-from discreet.histograms import Cells
+from discreet.offline import certificate
+from discreet.offline import fitting as offline
+from discreet.people.counting import StepCounts
+from discreet.people.episodes import MDPSimulator
+from discreet.people.logs import LogFormat, table_of
 from discreet.planning import policy_value, policy_values, true_model
 from discreet.policy import Policy
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.one_hot import OneHot
-from discreet.privacy.one_shot import OneShot
-from discreet.prospects import forecast
-from discreet.worth import Scale, Start, counted_values, histogram_lower_values, start_of, worth
+from discreet.privacy.sums.one_shot import OneShot
+from discreet.privacy.trust.one_hot import OneHot
+from discreet.releases.histograms import Cells
+from discreet.runs.experiment import Experiment
+from discreet.runs.feasibility import forecast
+from discreet.valuation import Scale, Start, counted_values, histogram_lower_values, start_of, worth
 
 ONE = Budget.pure(1.0)
 

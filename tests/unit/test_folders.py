@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from discreet import folders, offline
-from discreet.data.logs import LogFormat
-from discreet.episodes import Episodes
-from discreet.folders import completed
+from discreet.offline import fitting as offline
+from discreet.offline import folders
+from discreet.offline.folders import completed
+from discreet.people.episodes import Episodes
+from discreet.people.logs import LogFormat
 from discreet.privacy.accounting import Budget
 
 NAMES = ("one", "two", "last")
@@ -147,7 +148,8 @@ from pathlib import Path
 
 import numpy as np
 
-from discreet import certificate, folders
+from discreet.offline import certificate
+from discreet.offline import folders
 from discreet.policy import Policy
 
 root, way = Path(sys.argv[1]), sys.argv[2]

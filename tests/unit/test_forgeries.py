@@ -17,10 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from discreet import certificate, claims, offline
 from discreet.cli import app
-from discreet.data.logs import LogFormat
-from discreet.episodes import Episodes
+from discreet.offline import certificate, claims
+from discreet.offline import fitting as offline
+from discreet.people.episodes import Episodes
+from discreet.people.logs import LogFormat
 from discreet.policy import Policy
 from discreet.privacy.accounting import Budget, Guarantee
 

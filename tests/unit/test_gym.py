@@ -14,8 +14,8 @@ from scipy import stats
 from discreet.envs import RewardLaw, make, tabular
 from discreet.envs.gym import FiniteMDPEnv, GymnasiumSimulator, GymnasiumUsers, from_gymnasium
 from discreet.envs.tabular import riverswim
-from discreet.experiment import learn
 from discreet.mdp import FiniteMDP
+from discreet.runs.experiment import learn
 
 
 class Corridor(gymnasium.Env[int, int]):

@@ -15,21 +15,22 @@ import pytest
 from typer.testing import CliRunner
 
 import oracles_offline as oracle
-from discreet import certificate, offline
 from discreet.cli import app
-from discreet.data.counting import LoggedData, StepCounts
-from discreet.data.logs import LogFormat, table_of
 from discreet.envs import ENVIRONMENTS, icu, make, registry, spec
 from discreet.envs.rewards import RewardLaw
-from discreet.episodes import Episodes, MDPSimulator
-from discreet.histograms import Cells
+from discreet.offline import certificate
+from discreet.offline import fitting as offline
+from discreet.people.counting import LoggedData, StepCounts
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import Episodes, MDPSimulator
+from discreet.people.logs import LogFormat, table_of
 from discreet.planning import optimal_plan, policy_value, uniform_policy
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.one_hot import OneHot
-from discreet.prospects import forecast
-from discreet.statistics import CountSpec
-from discreet.structure import PublicStructure
+from discreet.privacy.trust.one_hot import OneHot
+from discreet.problem import PublicStructure
+from discreet.releases.histograms import Cells
+from discreet.runs.feasibility import forecast
 
 EXACT = Budget.pure(math.inf)
 needs_tables = pytest.mark.skipif(not icu.installed(), reason="the extra icu is not installed")

@@ -12,7 +12,7 @@ from discreet import bonuses
 from discreet.agents.policy_optimization import PolicyOptimization, mirror_step
 from discreet.agents.ucbvi import UCBVI
 from discreet.planning import uniform_policy
-from discreet.releases import PrivateCounts
+from discreet.releases.counts import PrivateCounts
 from oracles import backward_induction
 
 

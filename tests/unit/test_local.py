@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from discreet.episodes import Episodes
-from discreet.privacy import local
+from discreet.device.encoders import Report, SampledEncoder, Tables, below, encoder_from_json, unary_cost
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget
-from discreet.privacy.client import Report, SampledEncoder, Tables, below, encoder_from_json, unary_cost
-from discreet.privacy.exact import Exact
-from discreet.privacy.local import LocalLaplace, LocalSampled, sampled_width, unary_flips
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
-from discreet.statistics import Counts, CountSpec
+from discreet.privacy.sums.exact import Exact
+from discreet.privacy.trust import local
+from discreet.privacy.trust.local import LocalLaplace, LocalSampled, sampled_width, unary_flips
 
 ONE = Budget.pure(1.0)
 
@@ -169,11 +169,12 @@ def test_damaged_messages_are_refused(message: bytes) -> None:
 
 def test_the_client_needs_nothing_of_the_server() -> None:
     code = (
-        "import sys, discreet.privacy.client; "
+        "import sys, discreet.device.encoders; "
         "print(*sorted(m for m in sys.modules if m.startswith('discreet.') and not m.startswith('discreet.kernels')))"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert set(loaded) <= {"discreet.privacy", "discreet.privacy.client", "discreet.privacy.noise", "discreet.mdp"}
+    device = {"discreet.device", "discreet.device.encoders"}
+    assert set(loaded) <= device | {"discreet.privacy", "discreet.privacy.noise", "discreet.mdp"}
 
 
 # The server's door --------------------------------------------------------------------------------------------------

@@ -10,18 +10,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from discreet.episodes import Episodes
-from discreet.experiment import Experiment, run
-from discreet.privacy import local_reports
+from discreet.device.encoders import Report, ReportEncoder, Tables
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget
-from discreet.privacy.client import Report, ReportEncoder, Tables
-from discreet.privacy.local import unary_flips
-from discreet.privacy.local_reports import LocalReports, kept_words, summed_messages
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.reports import encoded
-from discreet.statistics import Counts, CountSpec
-from discreet.structure import PublicStructure
-from discreet.targets import Targets, UserNoise
+from discreet.privacy.trust import local_reports
+from discreet.privacy.trust.local import unary_flips
+from discreet.privacy.trust.local_reports import LocalReports, kept_words, summed_messages
+from discreet.privacy.trust.reports import encoded
+from discreet.problem import PublicStructure
+from discreet.releases.reports import Targets, UserNoise
+from discreet.runs.experiment import Experiment, run
 from oracles_spotlight import announced
 
 WORD = 2**64

@@ -13,10 +13,10 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from discreet.data.counting import count
-from discreet.data.logs import DuckDB, LogFormat, minari_table, open_log, table_of
-from discreet.episodes import Episodes
-from discreet.statistics import Counts
+from discreet.people.counting import count
+from discreet.people.counts import Counts
+from discreet.people.episodes import Episodes
+from discreet.people.logs import DuckDB, LogFormat, minari_table, open_log, table_of
 
 LOG = LogFormat(3, 2, 4, early_end="keep")
 

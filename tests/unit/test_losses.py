@@ -9,14 +9,14 @@ import pickle
 import numpy as np
 import pytest
 
-from discreet.episodes import Episodes
-from discreet.losses import LossSpec
-from discreet.measures import Layers
+from discreet.occupancies import Layers
+from discreet.people.episodes import Episodes
+from discreet.people.losses import LossSpec
 from discreet.privacy.accounting import MARGIN, Budget
 from discreet.privacy.families import Family
-from discreet.privacy.local_losses import LocalLosses, chosen_cells
-from discreet.privacy.losses import CentralLosses, ExactLosses, LossPrivatizer, ToeplitzSum, TreeSum
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.trust.local_losses import LocalLosses, chosen_cells
+from discreet.privacy.trust.losses import CentralLosses, ExactLosses, LossPrivatizer, ToeplitzSum, TreeSum
 
 LAYERS = Layers(((0,), (0, 2)), np.array([1.0, 0.0, 0.0]), 2)  # 6 cells, 4 triples
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet import measures
+from discreet import occupancies as measures
 from discreet.envs.tabular import layered, layers, riverswim
 from discreet.kernels import barrier as barrier_kernel
 from discreet.kernels.entropy import box_softmax
 from discreet.mdp import FiniteMDP
-from discreet.measures import (
+from discreet.occupancies import (
     KernelBoxes,
     Layers,
     Solution,

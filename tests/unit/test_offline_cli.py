@@ -15,12 +15,12 @@ import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
-from discreet import offline
 from discreet.cli import app
-from discreet.data.logs import table_of
 from discreet.envs.registry import make, spec
 from discreet.envs.rewards import RewardLaw
-from discreet.episodes import MDPSimulator
+from discreet.offline import fitting as offline
+from discreet.people.episodes import MDPSimulator
+from discreet.people.logs import table_of
 from discreet.policy import Policy
 
 
@@ -466,7 +466,7 @@ def test_ctrl_c_in_a_real_process(log, tmp_path):
         "import os, signal, threading, time\n"
         "from discreet import offline\n"
         "from discreet.cli import main\n"
-        "from discreet.data.logs import DuckDB\n"
+        "from discreet.people.logs import DuckDB\n"
         "def slow(source, log, table=None):\n"
         "    def stop():\n"
         "        time.sleep(0.5)\n"

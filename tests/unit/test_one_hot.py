@@ -12,20 +12,20 @@ from scipy import stats
 
 import oracles_offline as oracle
 from discreet.agents.one_hot import Estimate, OneHotVI, least_regret, sum_over_steps
-from discreet.data.counting import LoggedData, StepCounts
-from discreet.data.logs import LogFormat, table_of
 from discreet.envs.registry import make, spec
 from discreet.envs.rewards import RewardLaw
-from discreet.episodes import Episodes, MDPSimulator
-from discreet.histograms import Cells, PrivateHistogram
 from discreet.kernels import one_hot as kernel
 from discreet.mdp import FiniteMDP
+from discreet.people.counting import LoggedData, StepCounts
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import Episodes, MDPSimulator
+from discreet.people.logs import LogFormat, table_of
 from discreet.planning import optimal_plan, policy_value, tie_order
 from discreet.privacy.accounting import Budget, ledger_total
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.one_hot import OneHot, Tilted, tilted_weights
-from discreet.statistics import CountSpec
-from discreet.structure import PublicStructure
+from discreet.privacy.trust.one_hot import OneHot, Tilted, tilted_weights
+from discreet.problem import PublicStructure
+from discreet.releases.histograms import Cells, PrivateHistogram
 
 
 def played(env: str, n: int, seed: int, instance: int = 0) -> tuple:

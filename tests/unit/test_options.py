@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from discreet import adversarial, catalog, experiment, memory, results
+from discreet import catalog
 from discreet.catalog import ALGORITHMS, OPTIONS, settings_of
 from discreet.cli import app, running
 from discreet.cli.settings import SETTINGS, useless
 from discreet.envs.registry import ENVIRONMENTS, make
-from discreet.experiment import Experiment, Setting, learn, run
 from discreet.privacy.calibration import LARGEST_EPSILON, forecast
-from discreet.privacy.epochs import Epochs
+from discreet.privacy.sums.epochs import Epochs
+from discreet.runs import adversarial, experiment, memory, results
+from discreet.runs.experiment import Experiment, Setting, learn, run
 
 ONLINE = {name: entry for name, entry in ALGORITHMS.items() if entry.runner != "offline"}
 #: A value for every option that is not what holds when nothing is said.

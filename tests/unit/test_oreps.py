@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discreet import measures
+from discreet import occupancies as measures
 from discreet.agents.oreps import BanditDescent, Blocks, ConfidenceBoxes, Leader, RegularisedLeader, first_plan
 from discreet.envs.tabular import layered, layers, riverswim
 from discreet.mdp import FiniteMDP
-from discreet.measures import Layers, upper_occupancy
+from discreet.occupancies import Layers, upper_occupancy
 from discreet.planning import optimal_plan, policy_value
-from discreet.releases import PrivateLosses
+from discreet.releases.counts import PrivateLosses
 
 MDP = layered(instance=2)
 LAYERS = Layers(layers(MDP), MDP.initial, MDP.num_actions)

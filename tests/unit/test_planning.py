@@ -18,7 +18,7 @@ from discreet.planning import (
     tie_order,
     uniform_policy,
 )
-from discreet.releases import Model
+from discreet.releases.counts import Model
 from oracles import backward_induction, best_value_by_enumeration, random_mdp_arrays
 
 

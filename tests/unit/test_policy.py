@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from discreet import offline
-from discreet.data.logs import LogFormat
+from discreet.offline import fitting as offline
+from discreet.people.logs import LogFormat
 from discreet.policy import Policy
 from discreet.privacy.accounting import Budget
 

@@ -7,23 +7,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discreet import catalog, loops
-from discreet import experiment as runner
+from discreet import catalog
+from discreet import session as loops
 from discreet.agents.heavy_tails import Moments
 from discreet.catalog import ALGORITHMS, Problem, Triple
 from discreet.envs import registry
-from discreet.episodes import Episodes
-from discreet.experiment import Experiment, Setting, run
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget
-from discreet.privacy.epochs import Epochs
-from discreet.privacy.exact import Exact
-from discreet.privacy.games import epsilon_bound
-from discreet.privacy.local import LocalLaplace, LocalSampled
+from discreet.privacy.audit.games import epsilon_bound
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.tree import Tree
-from discreet.privacy.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree
+from discreet.privacy.sums.epochs import Epochs
+from discreet.privacy.sums.exact import Exact
+from discreet.privacy.sums.tree import Tree
+from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree
+from discreet.runs import experiment as runner
+from discreet.runs.experiment import Experiment, Setting, run
 from discreet.schedules import EveryEpisode, FixedTimes
-from discreet.statistics import CountSpec
 
 COUNT_BASED = ["dp-ucbvi", "private-ucb-vi", "private-ucb-po", "pucb", "private-heavy-ucbvi", "private-heavy-ucbpo"]
 

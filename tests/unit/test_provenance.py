@@ -14,9 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 import discreet
-from discreet import provenance, results
+from discreet import provenance
 from discreet.cli import app
-from discreet.experiment import Experiment, run
+from discreet.runs import results
+from discreet.runs.experiment import Experiment, run
 
 SMALL = ["--states", "3", "--horizon", "3", "--episodes", "60"]
 

@@ -22,12 +22,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-import discreet.data.text as text_module
+import discreet.people.text as text_module
 from discreet.cli import app
 from discreet.cli.offline import listed, log_format, read_features, read_rewards, read_rows, start_of
-from discreet.data.counting import LoggedData, Repairs, count, prepare
-from discreet.data.logs import LogFormat, open_log
-from discreet.data.text import LONGEST_LINE, TextFile
+from discreet.people.counting import LoggedData, Repairs, count, prepare
+from discreet.people.logs import LogFormat, open_log
+from discreet.people.text import LONGEST_LINE, TextFile
 
 HEADER = b"user,step,state,action,reward,next_state"
 LOG = LogFormat(3, 2, 3, num_users=50)

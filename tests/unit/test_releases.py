@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.releases import PerTable, PrivateCounts, never_falling
+from discreet.releases.counts import PerTable, PrivateCounts, never_falling
 
 
 def release(visits, transitions, rewards, **options):

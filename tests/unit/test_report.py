@@ -9,8 +9,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from discreet import report, results
-from discreet.experiment import Experiment, run
+from discreet.runs import report, results
+from discreet.runs.experiment import Experiment, run
 
 
 def row(algorithm="a", seed=0, regret=(1.0, 3.0, 4.0), seconds=0.5, gap=0.5, **settings):

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.episodes import Episodes
 from discreet.mdp import FiniteMDP
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget
 from discreet.privacy.calibration import forecast
-from discreet.privacy.local_reports import LocalReports
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
-from discreet.privacy.reports import Reports, alphabet_of, encoded
+from discreet.privacy.trust.local_reports import LocalReports
+from discreet.privacy.trust.reports import Reports, alphabet_of, encoded
+from discreet.problem import PublicStructure
+from discreet.releases.reports import Alphabet, Targets
 from discreet.schedules import GeometricEpochs
-from discreet.statistics import Counts, CountSpec
-from discreet.structure import PublicStructure
-from discreet.targets import Alphabet, Targets
 from oracles_spotlight import all_episodes, announced, contributions, first_visits, reported_law
 from oracles_streams import bad_records
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from discreet import provenance, results
-from discreet.experiment import Experiment, run
+from discreet import provenance
 from discreet.privacy.accounting import Guarantee, LedgerEntry, no_privacy
+from discreet.runs import results
+from discreet.runs.experiment import Experiment, run
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,17 @@ import pytest
 
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar
-from discreet.experiment import Experiment, run
+from discreet.people.counts import Counts, CountSpec
 from discreet.privacy import families
 from discreet.privacy.accounting import Budget
-from discreet.privacy.epochs import Epochs
-from discreet.privacy.exact import Exact
 from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
-from discreet.privacy.one_shot import OneShot
-from discreet.privacy.sums import RawSums
-from discreet.privacy.toeplitz import Toeplitz
-from discreet.privacy.tree import Tree
-from discreet.statistics import Counts, CountSpec
+from discreet.privacy.sums.epochs import Epochs
+from discreet.privacy.sums.exact import Exact
+from discreet.privacy.sums.one_shot import OneShot
+from discreet.privacy.sums.raw import RawSums
+from discreet.privacy.sums.toeplitz import Toeplitz
+from discreet.privacy.sums.tree import Tree
+from discreet.runs.experiment import Experiment, run
 from oracles_streams import RecordedNoise, random_episodes, stacked
 
 SPEC = CountSpec(3, 2, 4, pooled=False, grid=2.0**-6)

@@ -11,27 +11,27 @@ import pytest
 
 from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
-from discreet.batches import Batch
 from discreet.bonuses import Practical
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import riverswim
-from discreet.episodes import Episodes, MDPSimulator
-from discreet.experiment import Experiment, Setting, run
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import Episodes, MDPSimulator
 from discreet.planning import Plan
 from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget
-from discreet.privacy.audit import MECHANISMS, Settings, audit
+from discreet.privacy.audit.attacks import MECHANISMS, Settings, audit
+from discreet.privacy.audit.games import audited
 from discreet.privacy.calibration import calibrate, forecast
-from discreet.privacy.games import audited
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.shuffle import Shuffle, ShuffleBatches, summed_bits
-from discreet.privacy.shuffle_law import BitLaw, Changes, honest_epsilon
-from discreet.privacy.shuffle_reports import ShuffleNoise, ShuffleReports
-from discreet.privacy.shuffler import HALF, CountBits, Shuffler
+from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches, summed_bits
+from discreet.privacy.trust.shuffle_law import BitLaw, Changes, honest_epsilon
+from discreet.privacy.trust.shuffle_reports import ShuffleNoise, ShuffleReports
+from discreet.privacy.trust.shuffler import HALF, CountBits, Shuffler
+from discreet.problem import PublicStructure
+from discreet.releases.batches import Batch
+from discreet.releases.reports import Targets
+from discreet.runs.experiment import Experiment, Setting, run
 from discreet.schedules import GeometricEpochs
-from discreet.statistics import Counts, CountSpec
-from discreet.structure import PublicStructure
-from discreet.targets import Targets
 from oracles_streams import random_episodes, stacked
 
 BUDGET = Budget.approximate(1.0, 1e-6)

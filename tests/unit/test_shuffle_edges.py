@@ -13,17 +13,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from discreet.batches import Batch
-from discreet.episodes import Episodes
+from discreet.device.encoders import Tables
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget
-from discreet.privacy.client import Tables
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.shuffle import Shuffle, ShuffleBatches, summed_bits
-from discreet.privacy.shuffle_law import BitLaw, Changes, printed_guarantee
-from discreet.privacy.shuffle_reports import ShuffleReports
-from discreet.privacy.shuffler import (
+from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches, summed_bits
+from discreet.privacy.trust.shuffle_law import BitLaw, Changes, printed_guarantee
+from discreet.privacy.trust.shuffle_reports import ShuffleReports
+from discreet.privacy.trust.shuffler import (
     HALF,
     MESSAGE,
     BadBatch,
@@ -36,9 +36,9 @@ from discreet.privacy.shuffler import (
     submit_file,
     tally,
 )
-from discreet.statistics import Counts, CountSpec
-from discreet.structure import PublicStructure
-from discreet.targets import Targets
+from discreet.problem import PublicStructure
+from discreet.releases.batches import Batch
+from discreet.releases.reports import Targets
 from oracles_shuffle import exact_delta, plain_delta
 from oracles_streams import every_episode, random_episodes, stacked
 

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.episodes import Episodes
-from discreet.privacy.client import Tables
+from discreet.device.encoders import Tables
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import Episodes
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.reports import encoded
-from discreet.privacy.shuffler import (
+from discreet.privacy.trust.reports import encoded
+from discreet.privacy.trust.shuffler import (
     HALF,
     MESSAGE,
     BadBatch,
@@ -31,9 +32,8 @@ from discreet.privacy.shuffler import (
     tally,
     unbiased,
 )
-from discreet.statistics import CountSpec
-from discreet.structure import PublicStructure
-from discreet.targets import Alphabet, Targets
+from discreet.problem import PublicStructure
+from discreet.releases.reports import Alphabet, Targets
 from oracles_streams import every_episode, random_episodes
 
 STAGED = Tables(2, 2, 3, 3, 0.5, (0.0, 1.0))
@@ -135,13 +135,16 @@ def test_encoders_survive_publication():
 
 
 def test_a_device_needs_nothing_of_the_server():
-    script = "import discreet.privacy.shuffler, sys; print(*[m for m in sys.modules if m.startswith('discreet')])"
+    script = (
+        "import discreet.privacy.trust.shuffler, sys; print(*[m for m in sys.modules if m.startswith('discreet')])"
+    )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     allowed = tuple(f"discreet.{name}" for name in (
-        "privacy.shuffler", "privacy.client", "privacy.noise", "privacy.binomial", "kernels"
+        "privacy.trust.shuffler", "device", "privacy.noise", "privacy.binomial", "kernels"
     ))  # fmt: skip
     assert all(
-        name in ("discreet", "discreet.privacy", "discreet.mdp") or name.startswith(allowed) for name in loaded
+        name in ("discreet", "discreet.privacy", "discreet.privacy.trust", "discreet.mdp") or name.startswith(allowed)
+        for name in loaded
     )
 
 
@@ -256,7 +259,7 @@ import json, sys
 import numpy as np
 from pathlib import Path
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.shuffler import BitEncoder, submit_file
+from discreet.privacy.trust.shuffler import BitEncoder, submit_file
 encoder = BitEncoder.from_json(json.loads(Path(sys.argv[1]).read_text()))
 noise = NoiseSource.secure()
 for user in range(encoder.users):
@@ -272,9 +275,9 @@ import numpy as np
 from pathlib import Path
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.shuffle import Shuffle
-from discreet.privacy.shuffler import BitEncoder
-from discreet.statistics import CountSpec
+from discreet.privacy.trust.shuffle import Shuffle
+from discreet.privacy.trust.shuffler import BitEncoder
+from discreet.people.counts import CountSpec
 spec = CountSpec(2, 2, 3, False, 1.0)
 stream = Shuffle(Budget.approximate(1.0, 1e-6), beta=1e-9).open(spec, 100, NoiseSource.secure())
 encoder = BitEncoder.from_json(json.loads(Path(sys.argv[1]).read_text()))
@@ -287,7 +290,7 @@ print(json.dumps([release.visits.ravel().tolist(), release.num_episodes, release
 def test_three_processes_run_end_to_end(tmp_path):
     """The server publishes an encoder; users, shuffler and analyzer are processes that share files only."""
     from discreet.privacy.accounting import Budget
-    from discreet.privacy.shuffle import Shuffle
+    from discreet.privacy.trust.shuffle import Shuffle
 
     spec = CountSpec(2, 2, 3, False, 1.0)
     encoder = Shuffle(Budget.approximate(1.0, 1e-6)).open(spec, 100, NoiseSource.secure()).encoder(60)
@@ -298,7 +301,7 @@ def test_three_processes_run_end_to_end(tmp_path):
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     process("-c", USERS, tmp_path / "encoder.json", tmp_path / "in")
-    shuffler = "-m", "discreet.privacy.shuffler", tmp_path / "in", tmp_path / "mixed.npy", "--encoder"
+    shuffler = "-m", "discreet.privacy.trust.shuffler", tmp_path / "in", tmp_path / "mixed.npy", "--encoder"
     process(*shuffler, tmp_path / "encoder.json")
     assert not list((tmp_path / "in").iterdir())
     visits, users, width = json.loads(process("-c", ANALYZER, tmp_path / "encoder.json", tmp_path / "mixed.npy"))

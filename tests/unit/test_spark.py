@@ -17,15 +17,15 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow.parquet
 import pytest
+from discreet.data import spark
 from test_reading import CELLS, HEADER, NASTY, OBJECTS, between, cells_as, others, parsed
 from typer.testing import CliRunner
 
 from discreet.cli import app
-from discreet.data import spark
-from discreet.data.counting import LoggedData, count
-from discreet.data.logs import LogFormat, open_log, table_of
-from discreet.data.text import DELIMITERS, TextFile
-from discreet.episodes import Episodes
+from discreet.people.counting import LoggedData, count
+from discreet.people.episodes import Episodes
+from discreet.people.logs import LogFormat, open_log, table_of
+from discreet.people.text import DELIMITERS, TextFile
 
 HAS_SPARK = importlib.util.find_spec("pyspark") is not None
 

@@ -18,9 +18,11 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
-from discreet import certificate, log_learners, offline, spending
-from discreet.data.logs import LogFormat, table_of
-from discreet.episodes import Episodes
+from discreet.offline import certificate, spending
+from discreet.offline import fitting as offline
+from discreet.offline import learners as log_learners
+from discreet.people.episodes import Episodes
+from discreet.people.logs import LogFormat, table_of
 from discreet.privacy.accounting import Budget, Guarantee, compose_sequential, epsilon_of, no_privacy
 
 ONE = Budget.pure(1.0)

@@ -29,16 +29,16 @@ from discreet.agents.spotlight import (
 )
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import changeswim, riverswim
-from discreet.episodes import MDPSimulator
-from discreet.experiment import Experiment, run
 from discreet.kernels import spotlight as kernel
 from discreet.mdp import FiniteMDP
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import MDPSimulator
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.reports import Reports
-from discreet.statistics import CountSpec
-from discreet.structure import PublicStructure
-from discreet.targets import Alphabet, ConstantNoise, PrivateReports, Targets, UserNoise
+from discreet.privacy.trust.reports import Reports
+from discreet.problem import PublicStructure
+from discreet.releases.reports import Alphabet, ConstantNoise, PrivateReports, Targets, UserNoise
+from discreet.runs.experiment import Experiment, run
 
 START = PublicStructure(initial=np.array([1.0, 0.0]))
 PAIR = Alphabet.of(2, 2, 3, True, START)

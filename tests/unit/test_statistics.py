@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from discreet.episodes import Episodes
-from discreet.statistics import Counts, CountSpec
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import Episodes
 from oracles_streams import brute_sensitivity, random_episodes, stacked
 
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from discreet.people.counts import Counts, CountSpec
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.toeplitz import DECODED, FEWEST_BITS, LARGEST_HISTORY, MOST_BITS, Toeplitz, square_root
-from discreet.privacy.tree import Tree
-from discreet.statistics import Counts, CountSpec
+from discreet.privacy.sums.toeplitz import DECODED, FEWEST_BITS, LARGEST_HISTORY, MOST_BITS, Toeplitz, square_root
+from discreet.privacy.sums.tree import Tree
 from oracles_streams import RecordedNoise, random_episodes, stacked
 
 SPEC = CountSpec(2, 2, 2, pooled=False, grid=2.0**-6)

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discreet.people.counts import Counts, CountSpec
 from discreet.privacy.accounting import Budget
-from discreet.privacy.exact import Exact
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.tree import (
+from discreet.privacy.sums.exact import Exact
+from discreet.privacy.sums.tree import (
     FRACTION_BITS,
     WEIGHT_BITS,
     Layout,
@@ -24,7 +25,6 @@ from discreet.privacy.tree import (
     node_variances,
     smooth_layout,
 )
-from discreet.statistics import Counts, CountSpec
 from oracles_streams import (
     RecordedNoise,
     TaggedNoise,

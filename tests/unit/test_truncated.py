@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.episodes import Episodes
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
-from discreet.privacy.truncated import TruncatedEpochs, TruncatedExact, TruncatedLocal, TruncatedTree
-from discreet.releases import Thresholds
-from discreet.statistics import CountSpec
+from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedExact, TruncatedLocal, TruncatedTree
+from discreet.releases.counts import Thresholds
 
 GRID = 2.0**-6
 

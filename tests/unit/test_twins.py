@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from discreet import offline
-from discreet.data.logs import LogFormat
 from discreet.envs.registry import make
+from discreet.offline import fitting as offline
+from discreet.people.logs import LogFormat
 from discreet.privacy.accounting import Budget
 
 

@@ -10,18 +10,19 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-from discreet import certificate, offline
 from discreet.agents.vapvi import VAPVI, error_factor
 from discreet.cli import app
-from discreet.data.counting import LoggedData
-from discreet.data.logs import LogFormat, table_of
 from discreet.envs.linear import two_state_behaviour, two_state_linear
 from discreet.envs.rewards import RewardLaw
-from discreet.episodes import Episodes, MDPSimulator
-from discreet.moments import PrivateRegression, Target, normalised_features
+from discreet.offline import certificate
+from discreet.offline import fitting as offline
+from discreet.people.counting import LoggedData
+from discreet.people.episodes import Episodes, MDPSimulator
+from discreet.people.logs import LogFormat, table_of
 from discreet.privacy.accounting import Budget, ledger_total
-from discreet.privacy.linear import FEATURE_BITS, LinearMoments, regression_cost
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.trust.linear import FEATURE_BITS, LinearMoments, regression_cost
+from discreet.releases.regressions import PrivateRegression, Target, normalised_features
 
 H = 5
 LINEAR = two_state_linear(H)

@@ -10,8 +10,8 @@ import numpy as np
 from discreet.bonuses import Kind
 from discreet.mdp import Floats
 from discreet.planning import Bonus, Plan, greedy_plan
-from discreet.releases import Model, PrivateCounts, placed
-from discreet.structure import Mask
+from discreet.problem import Mask
+from discreet.releases.counts import Model, PrivateCounts, placed
 
 
 @dataclass(frozen=True)

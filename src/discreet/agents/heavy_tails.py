@@ -11,8 +11,8 @@ from discreet.agents.policy_optimization import PolicyOptimization
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Shape, divided_model
 from discreet.planning import Bonus, Plan
-from discreet.releases import Model, PrivateCounts, Thresholds
-from discreet.structure import NOTHING_DECLARED, PublicStructure
+from discreet.problem import NOTHING_DECLARED, PublicStructure
+from discreet.releases.counts import Model, PrivateCounts, Thresholds
 
 
 @dataclass(frozen=True)

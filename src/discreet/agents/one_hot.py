@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from discreet.histograms import PrivateHistogram
 from discreet.kernels import one_hot as kernel
 from discreet.mdp import Floats, Ints
 from discreet.planning import Plan, tie_order
-from discreet.structure import Mask
+from discreet.problem import Mask
+from discreet.releases.histograms import PrivateHistogram
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 
 from discreet.kernels.projection import project_counts
 from discreet.mdp import Floats, frozen
-from discreet.measures import (
+from discreet.occupancies import (
     KernelBoxes,
     Layers,
     Solution,
@@ -23,7 +23,7 @@ from discreet.measures import (
     upper_occupancy,
 )
 from discreet.planning import greedy_plan
-from discreet.releases import Model, PrivateLosses
+from discreet.releases.counts import Model, PrivateLosses
 
 Estimator = Literal["corrected", "paper"]
 

@@ -9,12 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
-from discreet.batches import Batch
 from discreet.kernels import elimination as kernel
 from discreet.mdp import Floats, Ints
 from discreet.planning import Plan
-from discreet.releases import PrivateCounts
-from discreet.structure import Mask, PublicStructure
+from discreet.problem import Mask, PublicStructure
+from discreet.releases.batches import Batch
+from discreet.releases.counts import PrivateCounts
 
 #: Most policies that are enumerated unless the caller says otherwise.
 LARGEST = 2**20

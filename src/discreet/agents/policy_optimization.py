@@ -9,7 +9,7 @@ import numpy as np
 
 from discreet.mdp import Floats
 from discreet.planning import Estimate, Plan, policy_values, uniform_policy
-from discreet.releases import PrivateCounts
+from discreet.releases.counts import PrivateCounts
 
 #: Probabilities are floored here before the logarithm, so that an action can always come back.
 SMALLEST = 1e-300

@@ -11,8 +11,8 @@ import numpy as np
 from discreet.kernels import spotlight as kernel
 from discreet.mdp import Floats, Ints
 from discreet.planning import Plan, tie_order
-from discreet.structure import Mask, PublicStructure
-from discreet.targets import Alphabet, PrivateReports, Targets
+from discreet.problem import Mask, PublicStructure
+from discreet.releases.reports import Alphabet, PrivateReports, Targets
 
 #: Weight of a successor that may hide below the noise: min(1, HIDING·sd/N).
 HIDING = 0.25

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from discreet.planning import Estimate, Plan, greedy_plan
-from discreet.releases import PrivateCounts
+from discreet.releases.counts import PrivateCounts
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from discreet.mdp import Floats
-from discreet.moments import PrivateRegression, Regressions, Target
 from discreet.planning import Plan, possible_values, tie_order
 from discreet.privacy.tails import symmetric_matrix_width, vector_width
+from discreet.releases.regressions import PrivateRegression, Regressions, Target
 
 
 @dataclass(frozen=True)

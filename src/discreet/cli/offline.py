@@ -19,10 +19,10 @@ from discreet.cli.terminal import compilation_notice, interrupted, note, say, sa
 
 if TYPE_CHECKING:
     from discreet.bonuses import Kind
-    from discreet.data.logs import LogFormat
     from discreet.mdp import Floats
+    from discreet.people.logs import LogFormat
     from discreet.privacy.accounting import Budget
-    from discreet.structure import Mask
+    from discreet.problem import Mask
 
 ALTERED = 1
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
@@ -138,7 +138,8 @@ def fit(
 
     [bold]Exit codes[/bold] 0 done, 2 refused or failed (nothing was written), 130 interrupted.
     """
-    from discreet import certificate, offline, spending
+    from discreet.offline import certificate, spending
+    from discreet.offline import fitting as offline
 
     log = log_format(
         states,
@@ -243,7 +244,7 @@ def log_format(
     ended_pays: float = 0.0,
 ) -> LogFormat:
     """The options that describe a log."""
-    from discreet.data.logs import LogFormat
+    from discreet.people.logs import LogFormat
 
     num_states, state_names = listed("--states", states)
     num_actions, action_names = listed("--actions", actions)
@@ -450,7 +451,7 @@ def source_of(logs: list[str], engine: str) -> Any:
         return logs
     if engine != "spark":
         raise ValueError(f"--engine is {engine!r}; it must be duckdb or spark")
-    from discreet.data.spark import open_files
+    from discreet.people.spark import open_files
 
     return open_files(logs)
 
@@ -478,7 +479,7 @@ def verify(
     [bold]Exit codes[/bold] 0 valid or consistent; 1 altered, inconsistent, without privacy or a simulation, and with
     --require-signature whatever is not valid; 2 not a folder.
     """
-    from discreet import certificate
+    from discreet.offline import certificate
 
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder")
@@ -518,7 +519,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """What a policy is worth: exactly where a model exists, else as its own private release says."""
-    from discreet import offline
+    from discreet.offline import fitting as offline
     from discreet.policy import Policy
 
     if env is None:
@@ -558,7 +559,7 @@ def calibrate_offline(
 ) -> None:
     """How many users which budget needs, for a fit from logs; with a dimension, for the learners on features."""
     from discreet.privacy.accounting import Budget
-    from discreet.prospects import forecast
+    from discreet.runs.feasibility import forecast
 
     log = log_format(str(states), str(actions), horizon, pooled)
     relation = one_of("--neighbours", neighbours)

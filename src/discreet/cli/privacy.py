@@ -159,7 +159,7 @@ def audit(
 
     discreet audit paper-local --epsilon 1          the calibration as printed: refuted
     """
-    from discreet.privacy import audit as attacks
+    from discreet.privacy.audit import attacks
 
     if names:
         show(mechanism_table({name: entry.description for name, entry in attacks.MECHANISMS.items()}))

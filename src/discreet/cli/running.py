@@ -13,9 +13,9 @@ from discreet.cli.settings import takes_settings
 from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, seed_list, show
 
 if TYPE_CHECKING:
-    from discreet.experiment import Experiment, Setting
-    from discreet.report import Spread, Summary
-    from discreet.results import Row
+    from discreet.runs.experiment import Experiment, Setting
+    from discreet.runs.report import Spread, Summary
+    from discreet.runs.results import Row
 
 NOT_A_RELEASE = "simulation: all randomness came from a seed, so this is not a private release"
 
@@ -50,7 +50,7 @@ def run(
 
     discreet run ucbvi --seeds 0:20 --out results/            stop it, start it again: it goes on
     """
-    from discreet.experiment import Experiment
+    from discreet.runs.experiment import Experiment
 
     if secure and seeds is not None:
         raise ValueError("--secure draws fresh randomness, so it takes no --seeds; leave one of the two out")
@@ -82,12 +82,12 @@ class Ready:
 def prepared(experiment: Experiment) -> Ready:
     """Build everything but the run, so that whatever is wrong is said before anything is computed."""
     from discreet.catalog import algorithm
-    from discreet.experiment import Setting
     from discreet.privacy.noise import NoiseSource
+    from discreet.runs.experiment import Setting
 
     explicit, setting = experiment.resolved, Setting.of(experiment)
     if algorithm(experiment.algorithm).runner == "adversarial":
-        from discreet.adversarial import checked
+        from discreet.runs.adversarial import checked
 
         told = checked(explicit, setting.mdp)
         if told is not None:
@@ -106,9 +106,10 @@ def prepared(experiment: Experiment) -> Ready:
 
 def executed(ready: Ready, seeds: Sequence[int | None], out: Path | None, jobs: int) -> Summary:
     """Run the seeds that this source has not left in the folder yet, and summarise all in the order asked for."""
-    from discreet import provenance, results
-    from discreet.experiment import RunResult, run_seeds
-    from discreet.report import summaries
+    from discreet import provenance
+    from discreet.runs import results
+    from discreet.runs.experiment import RunResult, run_seeds
+    from discreet.runs.report import summaries
 
     experiment = ready.experiment
     rows: dict[int | None, Row] = {}
@@ -240,7 +241,7 @@ def result_table(summary: Summary) -> Any:
 
 def twin_ratio(ready: Ready, seed: int | None) -> float | None:
     """What the learner's twin without privacy reaches, on one seed: the price of privacy is the difference."""
-    from discreet.experiment import run as run_once
+    from discreet.runs.experiment import run as run_once
 
     twin = ready.experiment.twin
     return None if twin is None else run_once(twin, 0 if seed is None else seed).regret_ratio
@@ -268,7 +269,7 @@ def plot(
     ] = None,
 ) -> None:
     """Draw the learning curves of all results in a folder."""
-    from discreet import report, results
+    from discreet.runs import report, results
 
     path = report.plot(folder, beside(folder) if out is None else out)
     rows = results.read(folder)
@@ -324,7 +325,7 @@ DEMO_EPSILON = 1.0
 def demo_experiments(episodes: int) -> list[Experiment]:
     """Every learner of the catalog that trusts a curator or needs no trust at all."""
     from discreet.catalog import ALGORITHMS
-    from discreet.experiment import Experiment
+    from discreet.runs.experiment import Experiment
 
     return [
         Experiment(name, episodes=episodes, pooled=True, epsilon=DEMO_EPSILON if entry.private else None)
@@ -340,7 +341,7 @@ def demo(
     jobs: Jobs = 1,
 ) -> None:
     """Compare all learners on RiverSwim: a table, and learning curves in a file."""
-    from discreet import report, results
+    from discreet.runs import report, results
 
     wanted = seed_list(seeds)
     results.prepare(out)

@@ -13,8 +13,8 @@ from gymnasium.spaces import Discrete
 
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import whole
-from discreet.episodes import Episodes
 from discreet.mdp import FiniteMDP, Floats, Ints, distributions
+from discreet.people.episodes import Episodes
 
 AnyEnv = gymnasium.Env[Any, Any]
 

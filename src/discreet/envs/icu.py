@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from discreet.mdp import FiniteMDP, Floats, frozen
-from discreet.structure import Mask
+from discreet.problem import Mask
 
 DEAD, SURVIVED, GONE = 713, 714, 715
 NUM_STATES, NUM_ACTIONS = 716, 25

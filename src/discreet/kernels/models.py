@@ -7,7 +7,7 @@ import numpy as np
 from discreet.kernels.jit import compiled
 from discreet.kernels.projection import project_rows
 from discreet.mdp import Floats, Ints
-from discreet.structure import Mask
+from discreet.problem import Mask
 
 #: A released total below this is no observation at all.
 NOTHING = 1e-9

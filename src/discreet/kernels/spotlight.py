@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from discreet.kernels.jit import compiled, compiled_vectorised
 from discreet.mdp import Floats, Ints
-from discreet.structure import Mask
+from discreet.problem import Mask
 
 # Inside the wall: trajectories to reports ---------------------------------------------------------------------------
 

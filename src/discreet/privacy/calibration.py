@@ -13,25 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from discreet.episodes import Episodes
-from discreet.losses import LossSpec
-from discreet.measures import Layers
+from discreet.occupancies import Layers
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import Episodes
+from discreet.people.losses import LossSpec
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
-from discreet.privacy.epochs import Epochs
 from discreet.privacy.families import chosen_mechanism, union_width
-from discreet.privacy.local import LocalLaplace, LocalSampled
-from discreet.privacy.local_reports import LocalReports
-from discreet.privacy.losses import CentralLosses
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.protocol import Privatizer, Stream
-from discreet.privacy.reports import Reports
-from discreet.privacy.shuffle import Shuffle, ShuffleBatches, most_cells
-from discreet.privacy.shuffle_reports import ShuffleReports
-from discreet.privacy.tree import Tree
-from discreet.privacy.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree, bounded
-from discreet.releases import PerTable, PrivateCounts
+from discreet.privacy.sums.epochs import Epochs
+from discreet.privacy.sums.tree import Tree
+from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.local_reports import LocalReports
+from discreet.privacy.trust.losses import CentralLosses
+from discreet.privacy.trust.reports import Reports
+from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches, most_cells
+from discreet.privacy.trust.shuffle_reports import ShuffleReports
+from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree, bounded
+from discreet.releases.counts import PerTable, PrivateCounts
 from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
-from discreet.statistics import Counts, CountSpec
 
 FAMILIES = {"N": "visits", "T": "transitions", "R": "rewards"}
 MODELS = ("joint", "shuffle", "local")

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from discreet.mdp import Ints
+from discreet.people.counts import CountSpec
 from discreet.privacy.accounting import (
     Budget,
     LedgerEntry,
@@ -27,7 +28,6 @@ from discreet.privacy.accounting import (
 )
 from discreet.privacy.noise import LARGEST_SCALE, SMALLEST_SCALE, DiscreteGaussian, DiscreteLaplace, NoiseSource
 from discreet.privacy.tails import gaussian_union_width, laplace_union_width
-from discreet.statistics import CountSpec
 
 Mechanism = Literal["laplace", "gaussian"]
 #: Blocks of noise are drawn ahead while they have at most so many numbers together.

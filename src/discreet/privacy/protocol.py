@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar, runtime_checkable
 
-from discreet.episodes import Episodes
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy.accounting import Guarantee, LedgerEntry
 from discreet.privacy.noise import NoiseSource
-from discreet.statistics import Counts, CountSpec
 
 Release = TypeVar("Release", covariant=True)
 

@@ -1,0 +1,337 @@
+"""What a fitted policy promises to the people behind it, and whether the paper it is written on has been altered."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import html
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from discreet.offline.claims import MEANING, NOT_PRIVATE, SIMULATED, problems_of, unprotected
+from discreet.offline.folders import completed
+from discreet.policy import CSV, PARQUET, Policy
+from discreet.privacy.accounting import Guarantee
+
+FORMAT = "discreet certificate 2"
+JSON, HTML, DIGESTS, SIGNATURE = "certificate.json", "certificate.html", "digests.json", "signature.json"
+FILES = (PARQUET, CSV, JSON, HTML)
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def ledger_json(parts: Mapping[str, Guarantee]) -> list[dict[str, Any]]:
+    """One line per noisy statistic and part of the users."""
+    return [{"users": part, **entry.to_json()} for part, found in parts.items() for entry in found.entries]
+
+
+# Writing ------------------------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, policy: Policy, certificate: Mapping[str, Any], key: Path | None = None) -> None:
+    """The policy, its certificate for programs and for people, digests of all, and a signature of the digests.
+
+    All of it or nothing: see `folders.completed`.
+    """
+    secret = check_folder(folder, key)
+    try:
+        with completed(folder, (*FILES, DIGESTS, SIGNATURE)) as part:
+            policy.save(part)
+            document = {**certificate, "digests": {name: digest(part / name) for name in (PARQUET, CSV)}}
+            (part / JSON).write_text(_dumped(document), encoding="utf-8")
+            (part / HTML).write_text(page(document), encoding="utf-8")
+            digests = _dumped({name: digest(part / name) for name in FILES})
+            (part / DIGESTS).write_text(digests, encoding="utf-8")
+            if secret is not None:
+                (part / SIGNATURE).write_text(_dumped(signature(secret, digests)), encoding="utf-8")
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
+        raise ValueError(f"{folder} cannot be written: {reason}") from None
+
+
+def signature(secret: Ed25519PrivateKey, digests: str) -> dict[str, str]:
+    public = secret.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    return {
+        "algorithm": "ed25519",
+        "of": DIGESTS,
+        "public_key": base64.b64encode(public).decode(),
+        "signature": base64.b64encode(secret.sign(digests.encode())).decode(),
+    }
+
+
+def check_folder(folder: Path, key: Path | None = None) -> Ed25519PrivateKey | None:
+    """Refuse, before any work is done, what could not be written or signed after it; the key if there is one."""
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not above.is_dir():
+        raise ValueError(f"{folder} cannot be a folder, for {above} is a file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ValueError(f"{folder} cannot be written: no permission for {above}")
+    foreign = [name for name in FILES if (folder / name).exists()]
+    if foreign and not (folder / DIGESTS).is_file():
+        raise ValueError(f"{folder} holds a {foreign[0]} that is not of ours; give another folder")
+    return None if key is None else private_key(key)
+
+
+def _dumped(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def private_key(path: Path) -> Ed25519PrivateKey:
+    """An Ed25519 key from an unencrypted PEM file."""
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        reason = getattr(error, "strerror", None) or str(error).partition(".")[0]
+        raise ValueError(f"{path} holds no readable private key: {reason}") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ValueError(f"{path} holds a {type(key).__name__}; expected an Ed25519 key")
+    return key
+
+
+def page(document: Mapping[str, Any]) -> str:
+    """The certificate for people: one page, no scripts, nothing loaded from elsewhere."""
+
+    def items(lines: Sequence[str]) -> str:
+        return "<ul>" + "".join(f"<li>{html.escape(str(line))}</li>" for line in lines) + "</ul>"
+
+    def rows(mapping: Mapping[str, Any]) -> str:
+        cells = (
+            f"<tr><th>{html.escape(str(name).replace('_', ' '))}</th><td>{html.escape(_text(value))}</td></tr>"
+            for name, value in mapping.items()
+        )
+        return f"<table>{''.join(cells)}</table>"
+
+    ledger = document["ledger"]
+    columns = ("users", "statistic", "mechanism", "norm", "sensitivity", "scale", "uses", "cost")
+    head = "".join(f"<th>{name}</th>" for name in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(_text(line[name]))}</td>" for name in columns) + "</tr>"
+        for line in ledger
+    )
+    stamps = (NOT_PRIVATE, unprotected(document)), (SIMULATED, document["simulation"])
+    stamp = "".join(f"<p class=warn>{html.escape(text)}</p>" for text, holds in stamps if holds)
+    return (
+        "<!doctype html><html lang=en><meta charset=utf-8><title>Privacy certificate</title><style>"
+        "body{font:16px/1.5 sans-serif;max-width:52em;margin:2em auto;padding:0 1em}table{border-collapse:collapse}"
+        "th,td{border:1px solid #ccc;padding:.2em .6em;text-align:left;vertical-align:top}"
+        ".warn{background:#fdd;padding:.5em}</style><h1>Privacy certificate of a policy</h1>"
+        f"{stamp}<p><b>{html.escape(str(document['guarantee']['sentence']))}</b></p>"
+        f"<p>{html.escape(MEANING)}</p>"
+        f"<h2>Who is protected</h2>{rows(document['unit'])}"
+        f"<h2>What is protected</h2>{items(document['protected'])}"
+        f"<h2>What is not</h2>{items(document['not_protected'])}"
+        f"<h2>What it rests on</h2>{items(document['guarantee']['assumptions'])}"
+        f"<h2>Warnings</h2>{items(document['warnings']) if document['warnings'] else '<p>none</p>'}"
+        f"<h2>What was spent before</h2>{rows(document['spending'])}"
+        f"<h2>Who wrote it, when and with what</h2>{rows(document['origin'])}"
+        f"<h2>The problem</h2>{rows(document['problem'])}"
+        f"<h2>The learner</h2>{rows(document['algorithm'])}"
+        f"<h2>What the policy is worth</h2>{rows(document['estimate'])}"
+        f"<h2>Ledger</h2><table><tr>{head}</tr>{body}</table>{_regression_table(document)}"
+        f"<p>Scales and sensitivities are in the integers that carry the noise, those of regressions in units of "
+        f"their noise. Written by discreet "
+        f"{html.escape(str(document['version']))}.</p></html>\n"
+    )
+
+
+def _regression_table(document: Mapping[str, Any]) -> str:
+    """Noise and clipping of every regression, where there are any."""
+    lines = document.get("regressions", ())
+    if not lines:
+        return ""
+    columns = tuple(lines[0])
+    head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(_text(line[name]))}</td>" for name in columns) + "</tr>" for line in lines
+    )
+    return f"<h2>Regressions</h2><table><tr>{head}</tr>{rows}</table>"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_text(item) for item in value)
+    return "not known" if value is None else str(value)
+
+
+# Reading ------------------------------------------------------------------------------------------------------------
+
+
+#: What can go wrong in reading a document in which somebody else may have written anything.
+UNREADABLE = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    ArithmeticError,
+    RecursionError,
+    OSError,
+    csv.Error,
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What `verify` found; `problems` is empty when everything agrees.
+
+    `valid` is said only of a folder that was signed with a key somebody vouched for, by giving its public half.
+    """
+
+    problems: tuple[str, ...]
+    sentence: str
+    epsilon: float | None
+    simulation: bool
+    signed_by: str | None  # fingerprint of the key
+    vouched: bool = False  # whether the public key was given and is the signer's
+
+    @property
+    def consistent(self) -> bool:
+        return not self.problems
+
+    @property
+    def valid(self) -> bool:
+        return self.consistent and self.vouched
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if not self.consistent:
+            return "altered or inconsistent"
+        if self.signed_by is None:
+            return "consistent (unsigned): anyone may have written it"
+        if not self.vouched:
+            return f"consistent (signed by a key nobody vouched for: {self.signed_by})"
+        return f"valid: signed by {self.signed_by}"
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The certificate of a folder."""
+    path = folder / JSON
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no {JSON}")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path} is not readable JSON") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ValueError(f"{path} is not of the format {FORMAT!r}")
+    return document
+
+
+def verify(folder: str | Path, allow_simulation: bool = False, public_key: Path | None = None) -> Verdict:
+    """Derive again whatever follows from something else (`claims`), and compare all files with their digests.
+
+    A policy that promises nothing (no privacy, or an infinite budget) is never consistent.
+    """
+    folder = Path(folder)
+    try:
+        document = read(folder)
+    except ValueError as error:
+        return Verdict((str(error),), "", None, False, None)
+    problems = []
+    try:
+        problems += _digest_problems(folder, document)
+        policy = Policy.load(folder)
+        problems += _table_problems(folder, policy)
+        problems += problems_of(document, policy)
+    except UNREADABLE as error:
+        problems.append(f"the certificate cannot be derived again: {_reason(error)}")
+    signed_by = None
+    try:
+        signed_by = _signer(folder, public_key)
+    except ValueError as error:
+        problems.append(str(error))
+    if unprotected(document):
+        problems.append(NOT_PRIVATE)
+    simulation = document.get("simulation") is not False
+    if simulation and not allow_simulation:
+        problems.append(SIMULATED)
+    stated = document.get("guarantee")
+    stated = stated if isinstance(stated, dict) else {}
+    epsilon = stated.get("epsilon")
+    return Verdict(
+        tuple(dict.fromkeys(problems)),
+        str(stated.get("sentence", "")).encode(errors="replace").decode(),
+        epsilon if isinstance(epsilon, (int, float)) and abs(epsilon) < math.inf else None,
+        simulation,
+        signed_by,
+        public_key is not None and signed_by is not None,
+    )
+
+
+def _reason(error: Exception) -> str:
+    return f"there is no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
+
+
+def _digest_problems(folder: Path, document: Mapping[str, Any]) -> list[str]:
+    problems = []
+    try:
+        listed = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return [f"{DIGESTS} is missing or unreadable"]
+    own = document.get("digests")
+    named = [set(found) if isinstance(found, dict) else None for found in (listed, own)]
+    if named != [set(FILES), {PARQUET, CSV}] or not isinstance(own, dict):
+        return ["the digests are not those of the files of a policy"]
+    for name in FILES:
+        path = folder / name
+        if not path.is_file():
+            problems.append(f"{name} is missing")
+        elif listed[name] != digest(path):
+            problems.append(f"{name} differs from its digest")
+        elif name in own and own[name] != digest(path):
+            problems.append(f"{name} is not the one that the certificate was written for")
+    if problems:
+        return problems
+    if (folder / JSON).read_bytes() != _dumped(document).encode():
+        return [f"{JSON} is not written as its content is (a key twice, or numbers in another form)"]
+    return (
+        [] if (folder / HTML).read_bytes() == page(document).encode() else [f"{HTML} does not say what {JSON} says"]
+    )
+
+
+def _table_problems(folder: Path, policy: Policy) -> list[str]:
+    """The table for people against the one for programs."""
+    table = policy.table()
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    with (folder / CSV).open(newline="", encoding="utf-8") as file:
+        shown = list(csv.reader(file))
+    same = shown == [table.column_names, *([str(cell) for cell in row] for row in rows)]
+    return [] if same else [f"{CSV} and {PARQUET} are two different policies"]
+
+
+def _signer(folder: Path, public_key: Path | None) -> str | None:
+    path = folder / SIGNATURE
+    if not path.is_file():
+        if public_key is not None:
+            raise ValueError("there is no signature to check the key against")
+        return None
+    try:
+        signed = json.loads(path.read_text(encoding="utf-8"))
+        raw = base64.b64decode(signed["public_key"], validate=True)
+        key = Ed25519PublicKey.from_public_bytes(raw)
+        key.verify(base64.b64decode(signed["signature"], validate=True), (folder / DIGESTS).read_bytes())
+    except (OSError, ValueError, KeyError, TypeError, InvalidSignature):
+        raise ValueError("the signature does not fit the digests") from None
+    if public_key is not None:
+        try:
+            expected = serialization.load_pem_public_key(public_key.read_bytes())
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{public_key} holds no readable public key: {error}") from None
+        if not isinstance(expected, Ed25519PublicKey) or expected.public_bytes_raw() != raw:
+            raise ValueError("the signature was made with another key")
+    return hashlib.sha256(raw).hexdigest()

@@ -1,0 +1,604 @@
+"""What a certificate may claim: texts that follow from numbers, and numbers that follow from other numbers.
+
+`problems_of` derives again whatever follows from something else: epsilon from the ledger; the ledger from the
+learner, the problem and the unit; sizes from the policy; texts from numbers. It shares nothing with the code that
+fits but the arithmetic of costs and texts that are always the same.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from discreet.people.counts import Counts
+from discreet.policy import Policy
+from discreet.privacy.accounting import (
+    Guarantee,
+    LedgerEntry,
+    Neighbours,
+    Total,
+    epsilon_of,
+    ledger_total,
+    unit_text,
+)
+from discreet.privacy.families import Mechanism, entry_of
+from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace
+from discreet.privacy.trust.linear import regression_cost
+
+#: Derived and stated numbers agree up to this share: the margin of the scales and rounding, nothing that matters.
+TOLERANCE = 2e-9
+
+MEANING = (
+    "This certificate proves consistency, not origin: its guarantee follows from its ledger, and its files are the "
+    "ones it was written for. It does not prove that the noise was drawn as stated, nor who made it: whoever has the "
+    "program can write a consistent folder about any policy. A signature says who made it, to those who know the key."
+)
+SIMULATED = (
+    "simulation: the noise came from a seed, so that whoever knows the seed can take it away; nobody is protected"
+)
+NO_CLAIM = "a policy without privacy has no ledger and promises nothing"
+NOT_PRIVATE = "no privacy: the data were used as they are, so that this policy may give away who is in the log"
+RECORDED = (
+    "releases_before and the totals are of everything that the ledger of this log records, whatever the log held at "
+    "the time; the holder of the data keeps it, and what it does not record is not in them. The commitment is the "
+    "SHA-256 of a secret salt and a digest of the log: it hides the log from all who cannot break SHA-256, while the "
+    "salt, which is in the ledger only, stays secret; with it the holder can show which log this was."
+)
+UNRECORDED = (
+    "no ledger records this release: how often these people's data were released before is not known, and nothing "
+    "ties this certificate to a log"
+)
+
+
+# Texts that follow from numbers -------------------------------------------------------------------------------------
+
+
+def protected(private: bool) -> list[str]:
+    if not private:
+        return []
+    return [
+        "every step of every user, all her episodes together: states, actions, rewards and how long she stayed",
+        "all files of this folder together, however they are combined with other knowledge",
+    ]
+
+
+def not_protected(private: bool, num_users: int) -> list[str]:
+    return [
+        *(() if private else ("everybody in the log: the data were used as they are",)),
+        f"that the log is of {num_users} users (their number is public), and everything that was declared",
+        "what is true of people in general, whether or not a given person is in the log",
+        "messages of the program to whoever ran it: numbers of unreadable rows, running time and memory",
+    ]
+
+
+def bound_text(enforced: bool, episodes_per_user: int, horizon: int) -> str:
+    """How much of one user counts."""
+    if not enforced:
+        return "declared by the holder of the data, not enforced"
+    m = episodes_per_user
+    which = "the first episode" if m == 1 else f"the first {m} episodes"
+    return f"{which} of every user by episode number, and of these the steps 0 to {horizon - 1}"
+
+
+# What a certificate must be, derived again --------------------------------------------------------------------------
+
+
+def _keys(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: Keys of every section; those of the learner are its own.
+KEYS: dict[str, frozenset[str]] = {
+    "": _keys(
+        "format version simulation origin guarantee unit problem algorithm estimate protected not_protected warnings "
+        "meaning spending ledger digests"
+    ),
+    "origin": _keys("serial date source_digest python numpy duckdb operator purpose"),
+    "guarantee": _keys("model epsilon delta rho neighbours unit sentence assumptions"),
+    "unit": _keys("users episodes_per_user steps_per_episode bound enforced"),
+    "problem": _keys(
+        "states actions horizon pooled first_visits early_end may_end may_lead_nowhere_known reward_range ended_pays "
+        "reward_units rewards_known planned_steps successors_known"
+    ),
+    "estimate": _keys(
+        "value_estimate value_cautious value_lower possible_values width failure_probability_of_the_lower_value "
+        "the_lower_value_is values_are covered_state_actions"
+    ),
+    "spending": _keys(
+        "commitment releases_before total total_epsilon_with_this_release total_delta_with_this_release "
+        "total_rho_with_this_release ledger_line meaning"
+    ),
+    "ledger": _keys("users statistic mechanism norm sensitivity scale uses cost delta"),
+    "regressions": _keys("statistic step matrix_deviation vector_deviations clipped_at"),
+}
+_TABULAR = _keys("bonus noise_per_visit_count counters")
+_LINEAR = _keys("dimension split penalty_factor")
+SETTINGS: dict[str, frozenset[str]] = {
+    "one-hot": _keys("steps_per_user noise_per_item items confidence_scale hiding cells_read_over_all_steps spread"),
+    **dict.fromkeys(("dp-apvi", "apvi"), _TABULAR),
+    **dict.fromkeys(("dp-pevi", "dp-vapvi", "pevi", "vapvi"), _LINEAR),
+}
+VALUES, VARIANCES = "regressions of values", "regressions of variances"
+FAMILY = "one noisy family carries visits, transitions and rewards"
+ONE_PART = "each user is in one part only: costs are the largest over parts, not their sum"
+#: What a guarantee rests on beside the number of episodes, by learner ("tilted": one-hot, one step per user).
+RESTS_ON = {
+    "tilted": ("weights of steps depend on the pilot's release only",),
+    **dict.fromkeys(
+        ("dp-pevi", "dp-vapvi"), ("features are public, and what is regressed depends on earlier releases only",)
+    ),
+}
+SEEDED = "the noise is seeded: a simulation, which protects nobody"
+KNOWN_SUCCESSORS = "the possible successors of every state and action are public"
+#: Warnings beside those about privacy. The first three follow from how much stands out of the noise.
+VACUOUS = r"vacuous: hardly more state-action pairs stand out than noise alone would show"
+NEEDS = (
+    r"(; (the well-visited part can be learned; [\d,]+ users would be comfortable"
+    r"|too few users: nothing but the most visited pairs can be learned; about [\d,]+ are needed))?"
+)
+THIN = r"only \d+ % of the state-action pairs stand out of the noise"
+OTHERS = (
+    r"the lower bound on the policy's value is [0-9.e+-]+, the least that is possible: the width of the release "
+    r"proves nothing about it, which says little about how good it is",
+    r"features were divided by their largest norm, [0-9.e+-]+",
+)
+
+
+class Facts(NamedTuple):
+    """Numbers of a certificate, each of the right kind and within its range."""
+
+    name: str
+    private: bool
+    tilted: bool
+    linear: bool
+    split: bool
+    users: int
+    episodes: int  # per user
+    horizon: int
+    states: int
+    actions: int
+    planned: int
+    pooled: bool
+    first_visits: bool
+    rewards_known: bool
+    units: int
+
+
+def problems_of(document: Mapping[str, Any], policy: Policy) -> list[str]:
+    """Whatever in a certificate does not follow from the rest of it, or does not fit its policy."""
+    problems = _key_problems(document)
+    if problems:
+        return problems
+    facts = _facts(document)
+    problems += _problem_problems(document, facts)
+    problems += _policy_problems(document, facts, policy)
+    problems += _text_problems(document, facts)
+    problems += _guarantee_problems(document, facts) if facts.private else _open_problems(document)
+    return problems + _spending_problems(document)
+
+
+def _key_problems(document: Mapping[str, Any]) -> list[str]:
+    """Sections with keys that are missing, or that nobody knows."""
+    problems = []
+    name = document["algorithm"]["name"]
+    if name not in SETTINGS:
+        return [f"nothing is known about a learner {name!r}"]
+    regressed = name in ("dp-pevi", "dp-vapvi")
+    expected: list[tuple[str, Any, frozenset[str]]] = [
+        ("the certificate", document, KEYS[""] | ({"regressions"} if regressed else frozenset())),
+        ("algorithm", document["algorithm"], SETTINGS[name] | {"name", "why", "mode"}),
+    ]
+    expected += [(key, document[key], KEYS[key]) for key in KEYS if key not in ("", "ledger", "regressions")]
+    for key in ("ledger", "regressions") if regressed else ("ledger",):
+        expected += [(key, line, KEYS[key]) for line in document[key]]
+    for where, section, keys in expected:
+        for key in sorted(set(section) ^ keys):
+            problems.append(f"{where} has {'an unknown' if key in section else 'no'} {key!r}")
+    return problems
+
+
+def _whole(section: Mapping[str, Any], key: str, least: int = 1) -> int:
+    value = section[key]
+    if type(value) is not int or value < least:
+        raise ValueError(f"{key} is {value!r}; it must be a whole number of at least {least}")
+    return value
+
+
+def _flag(section: Mapping[str, Any], key: str) -> bool:
+    value = section[key]
+    if type(value) is not bool:
+        raise ValueError(f"{key} is {value!r}; it must be true or false")
+    return value
+
+
+def _number(section: Mapping[str, Any], key: str) -> float:
+    value = section[key]
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"{key} is {value!r}; it must be a number")
+    return float(value)
+
+
+def _not_negative(key: str, value: Any) -> float:
+    if not _number({key: value}, key) >= 0.0:
+        raise ValueError(f"{key} is {value!r}; it must not be negative")
+    return float(value)
+
+
+def _facts(document: Mapping[str, Any]) -> Facts:
+    unit, problem, algorithm = document["unit"], document["problem"], document["algorithm"]
+    name = str(algorithm["name"])
+    linear = SETTINGS[name] == _LINEAR
+    return Facts(
+        name,
+        name == "one-hot" or name.startswith("dp-"),
+        algorithm.get("steps_per_user") == "one",
+        linear,
+        linear and _flag(algorithm, "split"),
+        _whole(unit, "users", 0),
+        _whole(unit, "episodes_per_user"),
+        _whole(problem, "horizon"),
+        _whole(problem, "states"),
+        _whole(problem, "actions"),
+        _whole(problem, "planned_steps"),
+        _flag(problem, "pooled"),
+        _flag(problem, "first_visits"),
+        _flag(problem, "rewards_known"),
+        _whole(problem, "reward_units"),
+    )
+
+
+def _released(facts: Facts) -> dict[str, tuple[str, ...]]:
+    """Which statistics each part of the users enters: fixed for every learner."""
+    if facts.name == "one-hot":
+        if facts.tilted:
+            return {"pilot users": ("pilot steps",), "other users": ("reported steps",)}
+        return {"all users": ("steps",)}
+    if facts.name == "dp-apvi":
+        return {"all users": ("visits", "transitions", *(() if facts.rewards_known else ("rewards",)))}
+    if facts.name == "dp-pevi" or facts.horizon == 1:  # after the last step nothing varies
+        return {("users for values" if facts.split else "all users"): (VALUES,)}
+    if facts.split:
+        return {"users for values": (VALUES,), "users for variances": (VARIANCES,)}
+    return {"all users": (VALUES, VARIANCES)}
+
+
+def _problem_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+    """The problem against the unit, the learner and the noise."""
+    unit, problem, algorithm = document["unit"], document["problem"], document["algorithm"]
+    enforced = _flag(unit, "enforced")
+    gaussian = any(line["mechanism"] == "discrete-gaussian" for line in document["ledger"])
+    low, high = (float(bound) for bound in problem["reward_range"])
+    stages = 1 if facts.pooled else facts.horizon
+    moves = stages * facts.states * facts.actions * facts.states
+    known = problem["successors_known"]
+    declared = re.fullmatch(r"([0-9]+) of ([0-9]+), sha256 of the packed bits [0-9a-f]{64}", str(known))
+    one_hot = facts.name == "one-hot"
+    rules = {
+        "an episode of the unit has as many steps as one of the problem": unit["steps_per_episode"] == facts.horizon,
+        "the bound per user reads as its numbers do": unit["bound"]
+        == bound_text(enforced, facts.episodes, facts.horizon),
+        "only pooled one-hot counts are planned further than they are counted": facts.planned == facts.horizon
+        or (one_hot and facts.pooled),
+        "first visits are counted by one-hot where steps are pooled and the noise is Gaussian": facts.first_visits
+        == (one_hot and facts.pooled and gaussian),
+        "early_end is absorb or keep, and keep where the bound is not enforced": problem["early_end"] == "keep"
+        or (problem["early_end"] == "absorb" and enforced),
+        "who may leave early may end": _flag(problem, "may_end") or problem["early_end"] == "keep",
+        "values are possible": _possible(document, facts),
+        "reward_range is two numbers in order": -math.inf < low < high < math.inf,
+        "regressions are made for every step, with unknown rewards": not (facts.linear and facts.pooled)
+        and not (facts.linear and facts.rewards_known),
+        "declared successors are some of those that there are, for one-hot": known is None
+        or (one_hot and declared is not None and int(declared[1]) <= int(declared[2]) == moves),
+        "only dp-vapvi splits the users": not facts.split or facts.name in ("dp-vapvi", "vapvi"),
+        "the mode is practical or paper": algorithm["mode"]
+        in (("practical",) if one_hot else ("practical", "paper")),
+        "simulation is true or false": type(document["simulation"]) is bool,
+    }
+    problems = [f"not so: {rule}" for rule, holds in rules.items() if not holds]
+    return problems + _noise_problems(document, facts)
+
+
+def _noise_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+    """The noise that the learner reports against the scale of its ledger line, and other numbers of the learner."""
+    algorithm = document["algorithm"]
+    scales = {line["statistic"]: line for line in document["ledger"]}
+    problems = []
+    if facts.name == "one-hot":
+        line, key, per_unit = scales.get("reported steps" if facts.tilted else "steps"), "noise_per_item", facts.units
+        if algorithm["steps_per_user"] not in ("one", "all"):
+            problems.append("steps per user are neither one nor all")
+        numbers, due_number = _whole(algorithm, "items"), _items(document, facts)
+    elif facts.name == "dp-apvi":
+        line, key, per_unit = scales.get("visits"), "noise_per_visit_count", 1
+        if algorithm["bonus"] not in ("bernstein", "hoeffding"):
+            problems.append("the bonus is neither bernstein nor hoeffding")
+        numbers, due_number = _whole(algorithm, "counters"), _counters(document, facts)
+    else:
+        return [] if facts.name == "apvi" or _whole(algorithm, "dimension") else ["there are no features"]
+    if due_number not in (None, numbers):
+        problems.append(f"such a problem has {due_number} noisy numbers, not {numbers}")
+    if line is None:
+        return problems
+    scale, stated = _number(line, "scale"), _number(algorithm, key)
+    law = DiscreteLaplace if line["mechanism"] == "discrete-laplace" else DiscreteGaussian
+    due = math.sqrt(law(scale).variance) / per_unit if scale > 0.0 else 0.0
+    if not _agree(stated, due):
+        problems.append(f"noise of scale {scale:g} deviates by {due:g}, not by {stated:g} ({key})")
+    return problems
+
+
+def _others(document: Mapping[str, Any]) -> int:
+    """Successors that are no states: to have ended, and nobody knows where."""
+    problem = document["problem"]
+    return _flag(problem, "may_end") + _flag(problem, "may_lead_nowhere_known")
+
+
+def _possible(document: Mapping[str, Any], facts: Facts) -> bool:
+    """Whether what can be earned follows from the rewards, and the values lie in between."""
+    problem, estimate = document["problem"], document["estimate"]
+    low, high = (float(bound) for bound in problem["reward_range"])
+    later = [low, high]
+    if _others(document):
+        later.append(_number(problem, "ended_pays"))
+    due = [first + (facts.planned - 1) * after for first, after in ((low, min(later)), (high, max(later)))]
+    stated = [float(bound) for bound in estimate["possible_values"]]
+    room = TOLERANCE * max(1.0, *map(abs, due))
+    values = (estimate[key] for key in ("value_estimate", "value_cautious", "value_lower"))
+    within = all(value is None or due[0] - room <= float(value) <= due[1] + room for value in values)
+    return within and len(stated) == 2 and all(abs(a - b) <= room for a, b in zip(stated, due, strict=True))
+
+
+def _items(document: Mapping[str, Any], facts: Facts) -> int | None:
+    """(step, state, action, successor, paid) of the one-hot learner."""
+    if document["problem"]["successors_known"] is not None:
+        return None
+    each = facts.states * facts.actions * (1 if facts.rewards_known else 2)
+    following = facts.states + _others(document)
+    return each * following if facts.pooled else each * ((facts.horizon - 1) * following + 1)
+
+
+def _counters(document: Mapping[str, Any], facts: Facts) -> int:
+    """Visits, transitions and rewards, of the successors that are no states too."""
+    states = facts.states + _others(document)
+    return (1 if facts.pooled else facts.horizon) * states * facts.actions * (states + 2)
+
+
+def _policy_problems(document: Mapping[str, Any], facts: Facts, policy: Policy) -> list[str]:
+    """The policy against the problem's sizes and the regressions."""
+    problems = []
+    shape = policy.horizon, policy.num_states, policy.num_actions
+    declared = facts.planned, facts.states, facts.actions
+    if shape != declared:
+        problems.append(f"the policy has {shape} steps, states and actions, its certificate {declared}")
+    if facts.name == "dp-vapvi":
+        listed = {line["step"] for line in document["regressions"] if line["statistic"] == VARIANCES}
+        for step in range(min(facts.horizon, policy.horizon) - 1):  # what is worth the same everywhere does not vary
+            after = policy.values[step + 1]
+            if step not in listed and after.max() - after.min() > 1e-5:
+                problems.append(f"the {VARIANCES} do not list step {step}, after which values differ")
+    return problems
+
+
+def _text_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+    """Fixed texts verbatim; others as their numbers say them."""
+    origin, estimate, simulation = document["origin"], document["estimate"], document["simulation"]
+    problems = []
+    texts = {
+        "protected": protected(facts.private),
+        "not_protected": not_protected(facts.private, facts.users),
+        "meaning": MEANING,
+    }
+    for key, text in texts.items():
+        if document[key] != text:
+            problems.append(f"{key} does not say what such a certificate says")
+    assumptions: list[str] = []
+    if facts.private:
+        assumptions += [f"at most {facts.users * facts.episodes} episodes, declared in advance"]
+        assumptions += RESTS_ON.get("tilted" if facts.tilted else facts.name, ())
+        assumptions += [SEEDED] if simulation else []
+        assumptions += [ONE_PART] if len(_released(facts)) > 1 else []
+        assumptions += [] if document["problem"]["successors_known"] is None else [KNOWN_SUCCESSORS]
+    if document["guarantee"]["assumptions"] != assumptions:
+        problems.append(f"the guarantee rests on {'; '.join(assumptions) or 'nothing'}, and says something else")
+    if not _why(str(document["algorithm"]["why"]), facts):
+        problems.append("the learner was chosen for a reason that is none")
+    covered = _number(estimate, "covered_state_actions")
+    if not 0.0 <= covered <= 1.0:
+        problems.append("the share of state-action pairs that stand out is not between 0 and 1")
+    shown, thin = list(document["warnings"]), VACUOUS + NEEDS if covered <= 0.2 else THIN if covered < 0.5 else None
+    for text in [*([NOT_PRIVATE] if unprotected(document) else []), *([SIMULATED] if simulation else [])]:
+        if text not in shown:
+            problems.append(f"a warning is missing: {text}")
+        else:
+            shown.remove(text)
+    fitting = [text for text in shown if thin is not None and re.fullmatch(thin, str(text))]
+    if thin is not None and len(fitting) != 1:
+        problems.append("a warning is missing: hardly anything stands out of the noise")
+    unknown = [text for text in shown if text not in fitting and not any(re.fullmatch(p, str(text)) for p in OTHERS)]
+    if unknown:
+        problems.append("there is a warning that no fit makes")
+    forms = {
+        "serial": r"[0-9a-f]{32}",
+        "date": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ",
+        "source_digest": r"[0-9a-f]{64}",
+        **dict.fromkeys(("python", "numpy", "duckdb"), r"[0-9A-Za-z.+-]+"),
+    }
+    return problems + [f"{key} is none" for key, form in forms.items() if not re.fullmatch(form, str(origin[key]))]
+
+
+def _why(text: str, facts: Facts) -> bool:
+    """Whether this can be said of a learner."""
+    if facts.name != "one-hot":
+        printed = facts.name == "dp-apvi" and text == "the printed form was asked for"
+        given = {
+            "dp-vapvi": "features were given, and the printed form was asked for",
+            "dp-pevi": "features were given; without weights a regression costs half",
+        }
+        return printed or text in ("asked for", given.get(facts.name))
+    cells = (1 if facts.pooled else facts.horizon) * facts.states * facts.actions
+    reach = f"{200.0 * cells:g} = 200 × {cells} cells"
+    one = (f"one step per user, for users × ε reaches {reach}",)
+    every = (
+        "all steps, for the noise is Gaussian",
+        f"all steps, for users × ε is below {reach}",
+        "all steps, for ε is above 2",
+        "all steps, counted where the data are",
+    )
+    return text in {f"{why}; {how}" for why in ("asked for", FAMILY) for how in (one if facts.tilted else every)}
+
+
+def _open_problems(document: Mapping[str, Any]) -> list[str]:
+    """Nothing may be claimed where the data were used as they are."""
+    guarantee = document["guarantee"]
+    claims = guarantee["model"], guarantee["epsilon"], guarantee["rho"], guarantee["sentence"], document["ledger"]
+    return [] if claims == ("none", None, None, "no privacy", []) else [NO_CLAIM]
+
+
+def _regression_sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any]) -> float:
+    """In units of its noise: that of every regression, from its noise and where it clipped."""
+    problem, unit, guarantee = document["problem"], document["unit"], document["guarantee"]
+    listed = [line for line in document["regressions"] if line["statistic"] == entry["statistic"]]
+    variances = entry["statistic"] == VARIANCES  # none after which everything is worth the same
+    last = int(problem["horizon"]) - variances
+    steps = {_whole(line, "step", 0) for line in listed}
+    whole = steps <= set(range(last)) if variances else steps == set(range(last))
+    vectors = {len(line[key]) for line in listed for key in ("clipped_at", "vector_deviations")}
+    if not whole or len(listed) > len(steps) or entry["uses"] != last or vectors - {1 + variances}:
+        raise ValueError(f"{entry['statistic']} are one for every step, {last} in all")
+    if not listed:
+        return float(entry["sensitivity"])
+    costs = [
+        regression_cost(
+            guarantee["neighbours"],
+            _not_negative("matrix_deviation", line["matrix_deviation"]),
+            [_not_negative("clipped_at", bound) for bound in line["clipped_at"]],
+            [_not_negative("vector_deviations", sigma) for sigma in line["vector_deviations"]],
+            int(unit["episodes_per_user"]),
+        )
+        for line in listed
+    ]
+    if not _agree(min(costs), max(costs)):
+        raise ValueError(f"{entry['statistic']} do not cost the same at every step")
+    return math.sqrt(2.0 * max(costs)) * float(entry["scale"])
+
+
+def _sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any], facts: Facts) -> float:
+    """In integer units (regressions: in units of their noise), from the problem and the unit alone."""
+    if entry["statistic"] in (VALUES, VARIANCES):
+        return _regression_sensitivity(entry, document)
+    steps = {"pilot steps": 1, "reported steps": 1}.get(entry["statistic"], facts.horizon)
+    units = {"visits": 1, "transitions": 1, "pilot steps": 1}.get(entry["statistic"], facts.units)
+    piled = facts.pooled and not (entry["statistic"] == "steps" and facts.first_visits)
+    found = Counts.sensitivity(steps, document["guarantee"]["neighbours"], piled)
+    return (found.l1 if entry["norm"] == "l1" else found.l2) * units * facts.episodes
+
+
+def _guarantee_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+    """The ledger from the learner, the costs from the ledger, the guarantee from the costs."""
+    problems = []
+    guarantee = document["guarantee"]
+    parts: dict[str, list[LedgerEntry]] = {}
+    listed: dict[str, list[str]] = {}
+    for line in document["ledger"]:
+        listed.setdefault(str(line["users"]), []).append(str(line["statistic"]))
+    due_parts = _released(facts)
+    if {part: tuple(found) for part, found in listed.items()} != due_parts:
+        words = "; ".join(f"{', '.join(found)} of {part}" for part, found in due_parts.items())
+        return [f"{facts.name} releases {words}, and the ledger lists something else"]
+    kinds = {(line["mechanism"], line["norm"]) for line in document["ledger"]}
+    pure = kinds == {("discrete-laplace", "l1")}
+    known = pure or kinds == {("discrete-gaussian", "l2")}
+    if not known or (facts.linear and pure) or (facts.tilted and not pure):
+        words = ", ".join(sorted(f"{law!r} in {norm!r}" for law, norm in kinds))
+        return [f"nothing is known about such noise: {words}"]
+    for line in document["ledger"]:
+        sensitivity, scale = _number(line, "sensitivity"), _number(line, "scale")
+        if line["statistic"] not in (VALUES, VARIANCES) and (line["uses"] != 1 or type(line["uses"]) is not int):
+            problems.append(f"{line['statistic']} are released once")
+        due = _sensitivity(line, document, facts) if scale > 0.0 else sensitivity
+        if not _agree(sensitivity, due):
+            problems.append(f"one user can move {line['statistic']} by {due:g}, not by {sensitivity:g}")
+            sensitivity = due
+        law: Mechanism = "laplace" if pure else "gaussian"
+        derived = entry_of(str(line["statistic"]), law, sensitivity, scale, _whole(line, "uses"))
+        stated = math.inf if line["cost"] is None else _number(line, "cost")
+        if not _agree(stated, derived.cost) or _number(line, "delta") != 0.0:
+            problems.append(f"noise of scale {scale:g} on {line['statistic']} costs {derived.cost:g}, not {stated:g}")
+        parts.setdefault(str(line["users"]), []).append(derived)
+    totals = [ledger_total(entries) for entries in parts.values()]
+    delta = _number(guarantee, "delta")
+    epsilon = max(_epsilon(total, delta) for total in totals)
+    stated = math.inf if guarantee["epsilon"] is None else _number(guarantee, "epsilon")
+    if not _agree(stated, epsilon):
+        problems.append(
+            f"the ledger gives epsilon = {epsilon:g} at delta = {delta:g}, the certificate says {stated:g}"
+        )
+    rho = max(total.rho for total in totals)
+    if pure or rho == math.inf:
+        if guarantee["rho"] is not None or (pure and delta != 0.0):
+            problems.append("Laplace noise gives an epsilon, without delta and rho")
+    elif not _agree(_number(guarantee, "rho"), rho):
+        problems.append(f"the ledger gives rho = {rho:g}, the certificate says {guarantee['rho']:g}")
+    unit = unit_text(facts.episodes)
+    again = Guarantee("central", stated, delta, guarantee["rho"], guarantee["neighbours"], unit)
+    if guarantee["unit"] != unit or guarantee["sentence"] != again.sentence() or guarantee["model"] != "central":
+        problems.append(f"the guarantee reads {guarantee['sentence']!r}; its numbers read {again.sentence()!r}")
+    return problems
+
+
+def _spending_problems(document: Mapping[str, Any]) -> list[str]:
+    """All releases together cost at least what this one costs, and no more where it is the first."""
+    spending, guarantee = document["spending"], document["guarantee"]
+    before, line, committed = spending["releases_before"], spending["ledger_line"], spending["commitment"]
+    numbers = ("epsilon", "delta", "rho")
+    stated = [spending[f"total_{name}_with_this_release"] for name in numbers]
+    if spending["meaning"] != (UNRECORDED if line is None else RECORDED):
+        return ["what is said about earlier releases is not what such a certificate says"]
+    if line is None:
+        empty = (before, committed, spending["total"], *stated) == (None,) * 6
+        return [] if empty else ["earlier releases are counted, and no ledger records them"]
+    _whole(spending, "releases_before", 0)
+    for value in (line, *(() if committed is None else (committed,))):
+        if not re.fullmatch(r"[0-9a-f]{64}", str(value)):
+            return ["a commitment or ledger line is no SHA-256"]
+    sentences = {"no privacy"}
+    if not (guarantee["model"] == "none" or unprotected(document)):
+        relations: tuple[Neighbours, ...] = ("replace", "zero-out")
+        relations = relations[:1] if guarantee["neighbours"] == "replace" else relations
+        epsilon, delta, rho = stated
+        for relation in relations if epsilon is not None or rho is not None else ():
+            total = Guarantee("central", math.inf if epsilon is None else epsilon, delta, rho, relation)
+            sentences.add(total.sentence())
+        own = [guarantee[name] for name in numbers]
+        both = [(a, b) for a, b in zip(stated, own, strict=True) if a is not None and b is not None]
+        less = any(a < b * (1.0 - TOLERANCE) for a, b in both)
+        more = any(not _agree(a, b) for a, b in both) or len(both) < sum(b is not None for b in own)
+        if less or (before == 0 and more):
+            return ["all releases together do not cost what they must, given what this one costs"]
+    if stated[0] is None and stated[1] != 0.0:
+        return ["what was spent in all has a delta and no epsilon"]
+    nothing = stated[0] is None and stated[2] is None
+    if spending["total"] not in sentences or (spending["total"] == "no privacy") != nothing:
+        return [f"what was spent in all reads {spending['total']!r}; its numbers read otherwise"]
+    return []
+
+
+def _agree(stated: float, derived: float) -> bool:
+    return stated == derived or abs(stated - derived) <= TOLERANCE * derived
+
+
+def _epsilon(total: Total, delta: float) -> float:
+    if total.gaussian_rho == 0.0:
+        return total.epsilon
+    return epsilon_of(total.rho, delta) if delta > 0.0 and math.isfinite(total.rho) else math.inf
+
+
+def unprotected(document: Mapping[str, Any]) -> bool:
+    """Whether no privacy or no finite budget is stated."""
+    stated = document.get("guarantee")
+    if not isinstance(stated, dict):
+        return False
+    return stated.get("model") == "none" or (stated.get("epsilon") is None and stated.get("rho") is None)

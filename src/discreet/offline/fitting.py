@@ -1,0 +1,504 @@
+"""From a log to a policy that may be published: read, release once, plan, and say what was promised."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import platform
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import duckdb
+import numpy as np
+
+from discreet.bonuses import Kind
+from discreet.catalog import ALGORITHMS as CATALOG
+from discreet.catalog import MODES, Algorithm
+from discreet.mdp import FiniteMDP, Floats, distributions
+from discreet.offline import certificate, claims, spending
+from discreet.offline.learners import Outcome, Task, scale_of
+from discreet.people.counting import LoggedData, Repairs
+from discreet.people.logs import LONGEST, LogFormat
+from discreet.planning import optimal_plan, policy_value, uniform_policy
+from discreet.policy import Policy
+from discreet.privacy.accounting import Budget, Neighbours, compose_parallel, no_privacy, unit_text
+from discreet.privacy.noise import NoiseSource
+from discreet.problem import Mask, PublicStructure
+from discreet.provenance import source_digest
+from discreet.releases.regressions import normalised_features
+from discreet.runs.feasibility import NEEDED, Prospect, forecast
+from discreet.valuation import Start
+
+FROM_LOGS = {name: entry for name, entry in CATALOG.items() if entry.runner == "offline"}
+OPEN = tuple(name for name, entry in FROM_LOGS.items() if not entry.private)
+#: One step per user is asked for when there are so many users per cell and unit of ε, and ε is not larger.
+TILT_USERS, LARGEST_TILT = 200.0, 2.0
+#: Steps that are held in memory for that.
+MOST_STEPS = 20_000_000
+#: (step, state, action, successor)
+MOST_COUNTERS = 2_000_000_000
+SMALLER = "pool the steps or declare fewer states"
+#: One pair in six stands out of its noise by one standard deviation without any visit.
+HARDLY = 0.2
+LONGEST_TEXT = 200
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which learner, and why: a function of public numbers."""
+
+    algorithm: str
+    why: str
+    tilted: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A policy, its certificate, and for whoever holds the data (these are not private): notices, what was repaired
+    in the log, and how the release was written down."""
+
+    policy: Policy
+    certificate: dict[str, Any]
+    notices: tuple[str, ...]
+    repairs: Repairs = field(default_factory=Repairs)
+    recorded: spending.Record | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(self.certificate["warnings"])
+
+    def save(self, folder: str | Path, key: Path | None = None) -> None:
+        with spending.told(self.recorded):
+            certificate.write(Path(folder), self.policy, self.certificate, key)
+
+
+def choose(
+    algorithm: str,
+    log: LogFormat,
+    budget: Budget | None,
+    neighbours: Neighbours,
+    num_users: int,
+    mode: str = "practical",
+    linear: bool = False,
+) -> Choice:
+    """The learner that was asked for, or the one-hot learner; all steps or one step per user by a public rule."""
+    if mode not in MODES:
+        raise ValueError(f"mode is {mode!r}; it must be practical or paper")
+    entry = None if algorithm == "auto" else from_logs(algorithm)
+    if budget is None and (entry is None or entry.private):
+        raise ValueError(
+            f"{algorithm} is private and needs a budget; learners without privacy are {', '.join(OPEN)}"
+            if entry is not None
+            else f"state a budget, or name a learner without privacy: {', '.join(OPEN)}"
+        )
+    if entry is not None and not entry.private and budget is not None:
+        raise ValueError(f"{algorithm} is not private and takes no budget; its private form is dp-{algorithm}")
+    if linear or (entry is not None and entry.features):
+        return _choose_linear(entry, log, budget, mode, linear)
+    if entry is not None and entry.name != "one-hot":
+        return Choice(entry.name, "asked for")
+    assert budget is not None
+    if algorithm == "auto" and mode == "paper":
+        return Choice("dp-apvi", "the printed form was asked for")
+    if mode == "paper":
+        raise ValueError("the one-hot learner is in no paper; use mode='practical' or algorithm='dp-apvi'")
+    why = "asked for" if algorithm != "auto" else "one noisy family carries visits, transitions and rewards"
+    if budget.kind != "pure" or budget.epsilon is None or not math.isfinite(budget.epsilon):
+        return Choice("one-hot", f"{why}; all steps, for the noise is Gaussian")
+    cells = log.spec.stages * log.num_states * log.num_actions
+    epsilon = budget.epsilon * (1 if neighbours == "replace" else 2)
+    threshold = TILT_USERS * cells
+    if num_users * epsilon < threshold:
+        return Choice("one-hot", f"{why}; all steps, for users × ε is below {threshold:g} = 200 × {cells} cells")
+    if epsilon > LARGEST_TILT:
+        return Choice("one-hot", f"{why}; all steps, for ε is above {LARGEST_TILT:g}")
+    if num_users * log.episodes_per_user * log.horizon > MOST_STEPS or not log.enforce:
+        return Choice("one-hot", f"{why}; all steps, counted where the data are")
+    return Choice(
+        "one-hot", f"{why}; one step per user, for users × ε reaches {threshold:g} = 200 × {cells} cells", True
+    )
+
+
+def _choose_linear(entry: Algorithm | None, log: LogFormat, budget: Budget | None, mode: str, given: bool) -> Choice:
+    if entry is not None and not given:
+        raise ValueError(f"{entry.name} learns from features; give them")
+    if entry is not None and not entry.features:
+        names = [name for name, found in FROM_LOGS.items() if found.features]
+        raise ValueError(f"{entry.name} does not use features; use auto or {', '.join(names)}, or leave them out")
+    if log.pooled:
+        raise ValueError("regressions are made for every step; leave pooled out")
+    if budget is not None and budget.kind == "pure" and budget.epsilon != math.inf:
+        raise ValueError("regressions carry Gaussian noise, which gives no pure epsilon: state a delta or rho")
+    if entry is not None:
+        return Choice(entry.name, "asked for")
+    if mode == "paper":
+        return Choice("dp-vapvi", "features were given, and the printed form was asked for")
+    return Choice("dp-pevi", "features were given; without weights a regression costs half")
+
+
+def from_logs(name: str) -> Algorithm:
+    """The catalog's entry of a learner that `fit` can run."""
+    if name in FROM_LOGS:
+        return FROM_LOGS[name]
+    if name in CATALOG:
+        known = ", ".join(FROM_LOGS)
+        raise ValueError(f"{name} learns while it acts and not from logs; use discreet run {name}, or one of {known}")
+    raise ValueError(f"unknown algorithm {name!r}; choose one of auto, {', '.join(FROM_LOGS)}")
+
+
+def fit(
+    source: Any,
+    log: LogFormat,
+    budget: Budget | None = None,
+    *,
+    algorithm: str = "auto",
+    mode: str = "practical",
+    bonus: Kind = "bernstein",
+    confidence_scale: float | None = None,
+    neighbours: Neighbours = "replace",
+    rewards: Floats | None = None,
+    initial: Floats | None = None,
+    features: Floats | Callable[[int, int], Floats] | None = None,
+    split: bool = False,
+    successors: Mask | None = None,
+    plan_horizon: int | None = None,
+    seed: int | None = None,
+    table: str | None = None,
+    ledger: str | Path | None = None,
+    total_epsilon: float | None = None,
+    purpose: str | None = None,
+    operator: str | None = None,
+) -> Fitted:
+    """Learn a policy from a log under a budget; without a seed the noise is cryptographically secure.
+
+    `algorithm`: one of `FROM_LOGS`, or "auto"; apvi, pevi and vapvi use the data as they are and take no budget.
+    `bonus`: dp-apvi and apvi take off a "bernstein" or "hoeffding" term, times `confidence_scale`.
+    `features` (S, A, d), or a function of state and action, make the problem linear: [QW22] Alg. 2 and relatives, of
+    which dp-vapvi may `split` the users between its two regressions.
+
+    `rewards` (S, A) or (H, S, A), in the scaled range, and the distribution `initial` of first states are declared
+    public where they are given. What is not given is estimated from the same release or left open.
+    `successors` (S, A, S) or (H, S, A, S) declares which can occur; a pair without any is impossible. Steps outside
+    are left out of the one-hot learner's histogram, which carries no noise there.
+    `plan_horizon`: plan for so many steps although only the log's `horizon` first ones of every episode count, where
+    what happens does not depend on the step (pooled): fewer steps per user need less noise.
+
+    `ledger`: the file that records what is spent on these people (`spending`); beside the log unless stated, none for
+    sources in memory. What it comes to is refused above `total_epsilon`, once that was declared. `purpose` and
+    `operator` are written there and into the certificate.
+    """
+    origin = _origin(operator, purpose)
+    noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
+    declared = _declared_rewards(rewards, log)
+    start = None if initial is None else distributions("initial", initial)
+    if start is not None and start.shape != (log.num_states,):
+        raise ValueError(f"initial has shape {start.shape}; expected ({log.num_states},)")
+    phi, longest = _feature_table(features, log)
+    notices = () if longest == 1.0 else (f"features were divided by their largest norm, {longest:.6g}",)
+    name = choose(algorithm, log, budget, neighbours, 0, mode, phi is not None).algorithm
+    _check_options(name, bonus, confidence_scale, split, declared)
+    structure = PublicStructure(start, _declared_successors(successors, log, name))
+    _check_plan_horizon(plan_horizon, log, name)
+    if phi is None and _counters(log) > MOST_COUNTERS:
+        raise ValueError(f"states, actions and steps make {_counters(log):,} counters, too many; {SMALLER}")
+    planned = (plan_horizon or log.horizon) * log.num_states * log.num_actions * log.spec.num_states
+    if phi is None and planned > MOST_COUNTERS:
+        raise ValueError(
+            f"planning takes {planned:,} sums (steps × states × actions × states), too many; plan fewer steps"
+        )
+    spent = Budget.pure(math.inf) if budget is None else budget
+    cost = spending.cost_of(budget, neighbours)
+    where = spending.beside(source) if ledger is None else Path(ledger)
+    if where is not None:
+        spending.check(where, cost, total_epsilon)
+    elif total_epsilon is not None:
+        raise ValueError("total_epsilon is compared with what a ledger records; say where that is kept")
+    log = replace(log, first_visits=name == "one-hot" and log.pooled and spent.kind != "pure")
+    data = LoggedData(source, log, table)
+    log = data.log
+    choice = choose(algorithm, log, budget, neighbours, data.num_users, mode, phi is not None)
+    task = Task(
+        data,
+        log,
+        spent,
+        neighbours,
+        noise,
+        mode,
+        bonus,
+        confidence_scale,
+        declared,
+        None if start is None else Start(start),
+        phi,
+        longest,
+        choice.tilted,
+        split,
+        declared=structure,
+        plan_horizon=plan_horizon,
+    )
+    learn = FROM_LOGS[choice.algorithm].learn
+    assert learn is not None
+    release = spending.Release(
+        cost,
+        origin["serial"],
+        origin["date"],
+        choice.algorithm,
+        unit_text(log.episodes_per_user),
+        noise.simulation,
+        operator,
+        purpose,
+    )
+    recorded = None
+    try:
+        if where is not None:
+            recorded = spending.spend(where, release, spending.log_digest(source), total_epsilon)
+    except spending.Unrecorded:
+        if ledger is not None or total_epsilon is not None or (where is not None and where.exists()):
+            raise
+    with spending.told(recorded):
+        try:
+            return _fitted(learn(task), choice, task, notices, origin, recorded)
+        except MemoryError:
+            raise ValueError(f"there is not enough memory for {_counters(log):,} counters; {SMALLER}") from None
+
+
+def _counters(log: LogFormat) -> int:
+    return log.spec.stages * log.num_states * log.num_actions * log.spec.num_states
+
+
+def _check_options(name: str, bonus: str, scale: float | None, split: bool, rewards: Floats | None) -> None:
+    """Refuse what a learner would ignore."""
+    if bonus not in get_args(Kind):
+        raise ValueError(f"bonus is {bonus!r}; it must be bernstein or hoeffding")
+    if bonus == "hoeffding" and name not in ("dp-apvi", "apvi"):
+        raise ValueError(f"{name} has no Hoeffding form; dp-apvi and apvi have one")
+    if scale is not None and not (math.isfinite(scale) and scale >= 0.0):
+        raise ValueError(f"confidence_scale is {scale}; it must be a number of at least 0")
+    if split and name not in ("dp-vapvi", "vapvi"):
+        raise ValueError(f"{name} does not make two regressions to split the users between; dp-vapvi and vapvi do")
+    if rewards is not None and FROM_LOGS[name].features:
+        raise ValueError(f"{name} regresses rewards and values together; leave the known rewards out")
+
+
+def _declared_rewards(rewards: Floats | None, log: LogFormat) -> Floats | None:
+    if rewards is None:
+        return None
+    table = np.asarray(rewards, dtype=np.float64)
+    shapes = [(log.num_states, log.num_actions), (log.spec.stages, log.num_states, log.num_actions)]
+    if table.shape not in shapes or not ((table >= 0.0) & (table <= 1.0)).all():
+        raise ValueError(f"rewards have shape {table.shape}; expected {shapes[0]} or {shapes[1]}, all in [0, 1]")
+    return np.ascontiguousarray(np.broadcast_to(table, shapes[1]))
+
+
+def _declared_successors(successors: Mask | None, log: LogFormat, name: str) -> Mask | None:
+    """(G, S, A, S)."""
+    if successors is None:
+        return None
+    if name != "one-hot":
+        raise ValueError(f"{name} counts all successors; the one-hot learner can leave out those declared impossible")
+    table = np.asarray(successors)
+    S, A = log.num_states, log.num_actions
+    shapes = [(S, A, S), (log.spec.stages, S, A, S)]
+    if table.shape not in shapes or table.dtype != np.bool_:
+        raise ValueError(
+            f"successors have shape {table.shape} and type {table.dtype}; expected {shapes[0]} or {shapes[1]} of bool"
+        )
+    if not table.any():
+        raise ValueError("successors declare every step impossible; at least one must be possible")
+    return np.ascontiguousarray(np.broadcast_to(table, shapes[1]))
+
+
+def _check_plan_horizon(plan_horizon: int | None, log: LogFormat, name: str) -> None:
+    if plan_horizon is None:
+        return
+    if name != "one-hot" or not log.pooled:
+        raise ValueError(
+            "plan_horizon plans steps that were not counted: it needs the one-hot learner and pooled counts"
+        )
+    if not 1 <= plan_horizon <= LONGEST:
+        raise ValueError(f"plan_horizon is {plan_horizon}; it must be at least 1 and at most {LONGEST:,}")
+
+
+def _feature_table(
+    features: Floats | Callable[[int, int], Floats] | None, log: LogFormat
+) -> tuple[Floats | None, float]:
+    """Features as a table with norms of at most 1, and what they had to be divided by."""
+    if features is None:
+        return None, 1.0
+    S, A = log.num_states, log.num_actions
+    if callable(features):
+        features = np.array([[features(s, a) for a in range(A)] for s in range(S)], dtype=np.float64)
+    if features.shape[:2] != (S, A):
+        raise ValueError(f"features have shape {features.shape}; expected ({S}, {A}, d)")
+    return normalised_features(features)
+
+
+# The certificate ----------------------------------------------------------------------------------------------------
+
+
+def _origin(operator: str | None, purpose: str | None) -> dict[str, Any]:
+    """When, by whom and with what, before any data are read: nothing here depends on them."""
+    for name, text in (("operator", operator), ("purpose", purpose)):
+        if text is not None and not (text.isprintable() and 0 < len(text) <= LONGEST_TEXT):
+            raise ValueError(f"{name} is not one line of 1 to {LONGEST_TEXT} printable characters")
+    return {
+        "serial": secrets.token_hex(16),
+        "date": spending.today(),
+        "source_digest": source_digest(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "duckdb": duckdb.__version__,
+        "operator": operator,
+        "purpose": purpose,
+    }
+
+
+def _spending(recorded: spending.Record | None) -> dict[str, Any]:
+    """Of everything in the ledger: how many were of the same bytes would say whether the log has changed."""
+    total = None if recorded is None else recorded.total.to_json()
+    return {
+        "commitment": None if recorded is None else recorded.commitment,
+        "releases_before": None if recorded is None else recorded.before,
+        "total": None if total is None else total["sentence"],
+        **{
+            f"total_{name}_with_this_release": None if total is None else total[name]
+            for name in ("epsilon", "delta", "rho")
+        },
+        "ledger_line": None if recorded is None else recorded.line,
+        "meaning": claims.UNRECORDED if recorded is None else claims.RECORDED,
+    }
+
+
+def _fitted(
+    learned: Outcome,
+    choice: Choice,
+    task: Task,
+    told: tuple[str, ...],
+    origin: dict[str, Any],
+    recorded: spending.Record | None,
+) -> Fitted:
+    from importlib.metadata import version
+
+    plan, log, num_users = learned.plan, task.log, task.data.num_users
+    actions = plan.actions
+    assert actions is not None
+    chosen = np.take_along_axis(learned.known, actions[..., None], axis=2)[..., 0]
+    values = scale_of(log, len(actions)).in_units(plan.value[: len(actions)])
+    policy = Policy(actions, values, chosen, log.num_actions, log.state_names, log.action_names, log.pooled)
+    private = FROM_LOGS[choice.algorithm].private
+    parts = learned.parts if private else {}
+    found = list(parts.values()) or [no_privacy()]
+    guarantee = compose_parallel(found) if len(found) > 1 else found[0]
+    covered = float(learned.known.mean())
+    support = task.declared.successors
+    if support is not None:  # of the pairs that are possible
+        covered = float(learned.known[np.broadcast_to(support.any(axis=-1), learned.known.shape)].mean())
+    prospect = None
+    if private:
+        known, dimension = task.rewards is not None, None if task.features is None else task.features.shape[2]
+        prospect = forecast(log, task.budget, num_users, task.neighbours, choice.algorithm, known, dimension, support)
+    warnings = [*told, *_warnings(learned, covered, prospect)]
+    if task.noise.simulation:
+        warnings.insert(0, claims.SIMULATED)
+    if not math.isfinite(guarantee.epsilon) and guarantee.rho is None:
+        warnings.insert(0, claims.NOT_PRIVATE)
+    stated = guarantee.to_json()
+    if support is not None and private:
+        facts = PublicStructure(successors=support).assumptions()
+        stated["assumptions"] = [*guarantee.assumptions, *facts]
+    document = {
+        "format": certificate.FORMAT,
+        "version": version("discreet"),
+        "simulation": task.noise.simulation,
+        "origin": origin,
+        "guarantee": {key: value for key, value in stated.items() if key != "entries"},
+        "unit": {
+            "users": num_users,
+            "episodes_per_user": log.episodes_per_user,
+            "steps_per_episode": log.horizon,
+            "bound": claims.bound_text(log.enforce, log.episodes_per_user, log.horizon),
+            "enforced": log.enforce,
+        },
+        "problem": {
+            "states": log.num_states,
+            "actions": log.num_actions,
+            "horizon": log.horizon,
+            "pooled": log.pooled,
+            "first_visits": log.first_visits,
+            "early_end": log.early_end,
+            "may_end": log.has_ended,
+            "may_lead_nowhere_known": log.has_unknown,
+            "reward_range": list(log.reward_range),
+            "ended_pays": log.ended_pays,
+            "reward_units": log.spec.reward_units,
+            "rewards_known": task.rewards is not None,
+            "planned_steps": task.plan_horizon or log.horizon,
+            "successors_known": None if support is None else _support_text(support),
+        },
+        "algorithm": {"name": choice.algorithm, "why": choice.why, "mode": task.mode, **learned.settings},
+        "estimate": {**learned.estimate, "covered_state_actions": covered},
+        "protected": claims.protected(private),
+        "not_protected": claims.not_protected(private, num_users),
+        "warnings": warnings,
+        "meaning": claims.MEANING,
+        "spending": _spending(recorded),
+        "ledger": certificate.ledger_json(parts),
+    }
+    if learned.regressions and private:
+        document["regressions"] = list(learned.regressions)
+    notices = (*learned.repairs.sentences(),)
+    if notices:
+        notices = (*notices, "these numbers are not private: keep them with the log")
+    return Fitted(policy, document, notices, learned.repairs, recorded)
+
+
+def _support_text(support: Mask) -> str:
+    """Says what was declared without repeating it: how much, and a digest to compare a file with."""
+    digest = hashlib.sha256(np.packbits(support).tobytes()).hexdigest()
+    return f"{int(support.sum())} of {support.size}, sha256 of the packed bits {digest}"
+
+
+def _warnings(learned: Outcome, covered: float, prospect: Prospect | None) -> list[str]:
+    """From the release and public numbers only."""
+    found = []
+    if covered <= HARDLY:
+        needed = f"; {prospect.verdict}" if prospect is not None and prospect.signal < NEEDED else ""
+        found.append(f"vacuous: hardly more state-action pairs stand out than noise alone would show{needed}")
+    elif covered < 0.5:
+        found.append(f"only {100 * covered:.0f} % of the state-action pairs stand out of the noise")
+    worth = learned.estimate
+    if worth["value_lower"] <= worth["possible_values"][0] and covered > HARDLY:
+        found.append(
+            f"the lower bound on the policy's value is {worth['value_lower']:.4g}, the least that is possible: the "
+            "width of the release proves nothing about it, which says little about how good it is"
+        )
+    return found
+
+
+# With a model at hand -----------------------------------------------------------------------------------------------
+
+
+def evaluate(policy: Policy, mdp: FiniteMDP) -> dict[str, float]:
+    """Exact values in a known model: of the policy, of the best one, of the uniform random one."""
+    if (policy.horizon, policy.num_states, policy.num_actions) != (mdp.horizon, mdp.num_states, mdp.num_actions):
+        raise ValueError(
+            f"the policy is for {policy.num_states} states, {policy.num_actions} actions and {policy.horizon} steps; "
+            f"{mdp.name} has {mdp.num_states}, {mdp.num_actions} and {mdp.horizon}"
+        )
+    best = float(mdp.initial @ optimal_plan(mdp).value[0])
+    value = policy_value(mdp, policy.actions)
+    random = policy_value(mdp, uniform_policy((mdp.horizon, mdp.num_states, mdp.num_actions)))
+    return {
+        "value": value,
+        "value_optimal": best,
+        "value_random": random,
+        "gap_ratio": (best - value) / best if best > 0 else math.nan,
+    }
+
+
+def pessimistic_value(folder: str | Path) -> Mapping[str, Any]:
+    """What the certificate of a folder says the policy is worth: from its own release, at no further cost."""
+    found: dict[str, Any] = certificate.read(Path(folder))["estimate"]
+    return found

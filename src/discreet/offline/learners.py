@@ -1,0 +1,276 @@
+"""What `fit` runs: from a log, one private release, and a plan that has seen nothing else."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from discreet.agents.apvi import APVI
+from discreet.agents.one_hot import Estimate, OneHotVI
+from discreet.agents.vapvi import VAPVI
+from discreet.bonuses import Kind
+from discreet.mdp import Floats, Ints
+from discreet.people.counting import LoggedData, Repairs
+from discreet.people.logs import LogFormat
+from discreet.planning import Plan, possible_values, tie_order
+from discreet.privacy.accounting import Budget, Guarantee, Neighbours
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.sums.one_shot import OneShot
+from discreet.privacy.trust.linear import LinearMoments
+from discreet.privacy.trust.one_hot import OneHot, Tilted
+from discreet.problem import NOTHING_DECLARED, Mask, PublicStructure
+from discreet.releases.histograms import Cells, PrivateHistogram
+from discreet.valuation import (
+    FAILURE,
+    STANDS_OUT,
+    Scale,
+    Start,
+    counted_values,
+    faint_rate,
+    histogram_lower_values,
+    plain_values,
+    start_of,
+    worth,
+)
+
+UNPROVED = (
+    "no lower bound is proved for steps that were weighted, because the weights depend on where the same people went"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A log, what was declared about it, and what may be spent on it."""
+
+    data: LoggedData
+    log: LogFormat
+    budget: Budget
+    neighbours: Neighbours
+    noise: NoiseSource
+    mode: str = "practical"
+    bonus: Kind = "bernstein"  # what is taken off, in the learners that have both forms
+    confidence_scale: float | None = None  # factor on it; None: the learner's own
+    rewards: Floats | None = None  # (G, S, A), declared public
+    start: Start | None = None  # declared public
+    features: Floats | None = None  # (S, A, d), norms at most 1
+    longest: float = 1.0  # what these features were divided by
+    tilted: bool = False  # one step per user
+    split: bool = False  # half of the users for the variances
+    declared: PublicStructure = NOTHING_DECLARED  # which successors can occur
+    plan_horizon: int | None = None  # steps to plan for, where fewer count
+
+    @property
+    def worst(self) -> float | None:
+        """What a step pays at least after one whose successor is unknown; None where that is settled without
+        looking at what follows: by the number of the step, or by a cut."""
+        return None if self.log.early_end == "absorb" else min(0.0, self.log.ended_rate)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What was learned, and everything that the certificate says about how."""
+
+    plan: Plan
+    known: Mask  # (H, S, A)
+    parts: dict[str, Guarantee]  # by part of the users
+    estimate: dict[str, Any]
+    settings: dict[str, Any]
+    repairs: Repairs
+    regressions: tuple[dict[str, Any], ...] = ()  # noise and clipping of each, where there are any
+
+
+def scale_of(log: LogFormat, horizon: int) -> Scale:
+    """The units of a log; whoever is not seen again may have left."""
+    return Scale(*log.reward_range, horizon, log.ended_rate if log.has_ended or log.has_unknown else None)
+
+
+def one_hot(task: Task) -> Outcome:
+    """One histogram of all steps, or of one step of every user."""
+    data, log, rewards, start = task.data, task.log, task.rewards, task.start
+    if rewards is not None and task.declared.successors is not None:  # nobody is paid for what is impossible
+        rewards = np.where(task.declared.successors.any(axis=-1), rewards, 0.0)
+    cells = Cells.of(
+        log.num_states,
+        log.num_actions,
+        task.plan_horizon or log.horizon,
+        log.pooled,
+        log.has_ended,
+        rewards is not None,
+        task.declared,
+        log.has_unknown,
+        log.ended_rate,
+    )
+    m = log.episodes_per_user
+    if task.tilted:
+        users = data.trajectories()
+        tilted = Tilted(task.budget, task.neighbours, episodes_per_user=m)
+        release, parts = tilted.release(users, log.spec, cells, task.noise)
+        repairs = users.repairs
+    else:
+        counts = data.counts()
+        private = OneHot(task.budget, task.neighbours, episodes_per_user=m, first_visits=log.first_visits)
+        stream = private.open(log.spec, cells, data.num_users, task.noise)
+        stream.add(counts)
+        release, parts, repairs = stream.release(), {"all users": stream.guarantee}, counts.repairs
+    agent = OneHotVI(rewards)
+    if task.confidence_scale is not None:
+        agent = replace(agent, confidence_scale=task.confidence_scale)
+    estimate = agent.estimate(release)
+    plan = agent.plan_in(release, estimate)
+    H, S, A = cells.shape
+    scale = scale_of(log, H)
+    if task.declared.successors is not None:
+        plan = _possible_only(plan, cells.possible)
+    known = np.broadcast_to(estimate.known.reshape(cells.stages, S, A), (H, S, A))
+    assert plan.actions is not None
+    plain = _plain(outstanding(estimate, release), cells, plan.actions, rewards)
+    most_episodes = data.num_users * m
+    lower = histogram_lower_values(release, plan.actions, most_episodes * log.horizon, rewards, task.worst)
+    if start is None and not log.pooled and not task.tilted:
+        first = release.values[: S * A].reshape(S, -1).sum(axis=1)
+        start = start_of(first, A * release.total_width, most_episodes)
+    settings = {
+        "steps_per_user": "one" if task.tilted else "all",
+        "noise_per_item": release.deviation,
+        "items": int(cells.admitted.sum()),
+        "confidence_scale": agent.confidence_scale,
+        "hiding": agent.wary_hiding if estimate.wary else agent.hiding,
+        "cells_read_over_all_steps": estimate.shared,
+        "spread": agent.spread,
+    }
+    return Outcome(plan, known, parts, worth(plain, lower, plan.value, start, scale), settings, repairs)
+
+
+def _plain(estimate: Estimate, cells: Cells, actions: Ints, rewards: Floats | None) -> Floats:
+    """What the policy seems to be worth: steps of which nobody knows where they led count for what they paid."""
+    shape = cells.stages, cells.num_states, cells.num_actions
+    items = estimate.shares.reshape(*shape, cells.num_successors, 2)
+    paid = items[..., 1].sum(axis=-1)
+    P = items.sum(axis=-1)[..., : cells.num_places]
+    share = P.sum(axis=-1, keepdims=True)
+    P = np.divide(P, share, out=np.zeros_like(P), where=share > 0.0)
+    certain = rewards is not None
+    return plain_values(
+        P,
+        paid if rewards is None else np.broadcast_to(rewards, shape),
+        np.zeros(shape) if certain else paid * (1.0 - paid),
+        estimate.counts.reshape(shape),
+        estimate.known.reshape(shape),
+        actions,
+        cells.ended if cells.absorbing else None,
+    )
+
+
+def outstanding(estimate: Estimate, release: PrivateHistogram) -> Estimate:
+    """For plain estimates: where what a cell paid does not stand out of its noise, it is what all such cells paid
+    together. Noise that looks like small payments would add up along a way through many such cells."""
+    admitted, sd = release.cells.admitted, release.deviation
+    if sd == 0.0 or not admitted[:, 1::2].any():
+        return estimate
+    shares = estimate.shares.copy()
+    paid, kept = shares[:, 1::2].sum(axis=1), (shares[:, 1::2] > 0.0).sum(axis=1)
+    least = STANDS_OUT * release.width * estimate.deviations / sd * np.sqrt(np.maximum(kept, 1))
+    faint = paid * estimate.counts <= least
+    sums, exists = release.values[faint], admitted[faint]
+    rate = faint_rate(sums[:, 1::2].sum(), sums.sum(), sd * math.sqrt(exists[:, 1::2].sum()))
+    both = shares[:, 0::2] + shares[:, 1::2]
+    shares[faint, 0::2], shares[faint, 1::2] = (1.0 - rate) * both[faint], rate * both[faint]
+    return replace(estimate, shares=shares)
+
+
+def _possible_only(plan: Plan, possible: Mask) -> Plan:
+    """Impossible actions have the least Q, like unknown ones: of these the possible ones are taken."""
+    order = tie_order(plan.quality.shape, 0)
+    quality = np.where(possible, plan.quality, -np.inf)
+    first = np.take_along_axis(quality, order, axis=2).argmax(axis=2)[..., None]
+    actions = np.take_along_axis(order, first, axis=2)
+    policy = np.zeros(plan.quality.shape)
+    np.put_along_axis(policy, actions, 1.0, axis=2)
+    return replace(plan, policy=policy, actions=actions[..., 0])
+
+
+def apvi(task: Task) -> Outcome:
+    """Visits, transitions and rewards, each with its share of the budget."""
+    data, log, rewards, start = task.data, task.log, task.rewards, task.start
+    counts = data.counts()
+    parts_of_budget = None if rewards is None else (1.0, 1.0, 0.0)
+    private = OneShot(task.budget, task.neighbours, shares=parts_of_budget, episodes_per_user=log.episodes_per_user)
+    stream = private.open(log.spec, counts.num_episodes, task.noise)
+    stream.add(counts.counts())
+    release = stream.release()
+    agent = APVI(
+        task.mode,
+        task.bonus,
+        rewards,
+        task.confidence_scale,
+        absorbing=log.has_ended,
+        ended=log.ended_rate,
+        unknown=log.has_unknown,
+    )
+    scale = scale_of(log, log.horizon)
+    found = agent.plan(release)
+    S = log.num_states
+    actions = np.ascontiguousarray(found.policy[:, :S].argmax(axis=2), dtype=np.int64)
+    plan = Plan(found.policy[:, :S], found.value[:, :S], found.quality[:, :S], found.num_episodes, actions=actions)
+    known = np.broadcast_to(agent.known(release)[:, :S], plan.policy.shape)
+    ended = log.ended_rate if log.has_ended else None
+    plain, lower = counted_values(release, actions, rewards, ended, log.has_unknown, task.worst)
+    if start is None and not log.pooled:
+        width = log.num_actions * float(np.max(release.widths.visits))
+        start = start_of(release.visits[0, :S].sum(axis=1), width, counts.num_episodes)
+    settings = {
+        "bonus": task.bonus,
+        "noise_per_visit_count": float(np.max(release.deviations.visits)),
+        "counters": sum(math.prod(shape) for shape in log.spec.shapes().values()),
+    }
+    parts = {"all users": stream.guarantee}
+    return Outcome(plan, known, parts, worth(plain, lower, plan.value, start, scale), settings, counts.repairs)
+
+
+def pevi(task: Task) -> Outcome:
+    """One regression on features per step."""
+    return _regressed(task, weighted=False)
+
+
+def vapvi(task: Task) -> Outcome:
+    """Two regressions on features per step, the second weighted by what the first says about variances."""
+    return _regressed(task, weighted=True)
+
+
+def _regressed(task: Task, weighted: bool) -> Outcome:
+    data, log, features, start = task.data, task.log, task.features, task.start
+    assert features is not None
+    users = data.trajectories()
+    private = LinearMoments(task.budget, task.neighbours, weighted, task.split, log.episodes_per_user)
+    stream = private.open(users, log.spec, log.spec.num_states, task.noise)
+    scale = scale_of(log, log.horizon)
+    agent = VAPVI(
+        features,
+        weighted,
+        task.mode,
+        confidence_scale=task.confidence_scale,
+        ended=log.ended_rate if log.has_ended else None,
+        unknown=min(0.0, log.ended_rate) if log.has_unknown else None,
+    )
+    plan, lower = agent.plan_and_bound(stream, task.longest, FAILURE)
+    settings = {
+        "dimension": int(features.shape[2]),
+        "split": task.split,
+        "penalty_factor": agent.factor(log.horizon, data.num_users),
+    }
+    least, _ = possible_values(log.horizon, *agent.rates)
+    estimate = worth(None, lower, plan.value, start, scale)
+    if weighted:
+        estimate["values_are"] += f"; {UNPROVED}"
+    return Outcome(
+        plan,
+        plan.quality > least[:-1, None, None],
+        stream.parts(),
+        estimate,
+        settings,
+        users.repairs,
+        tuple(stream.released()),
+    )

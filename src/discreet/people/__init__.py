@@ -1,0 +1,1 @@
+"""What people did, raw: it may enter a privatizer and nothing else."""

@@ -1,0 +1,513 @@
+"""Where logged trajectories come from: files, tables in memory, plain arrays, Minari datasets, databases, Spark.
+
+Every source becomes one relation named `log` in an engine that speaks SQL. Sources are only ever read. What type a
+column has is known before its first value is read (from the schema; files of text and Python objects are text): no
+value can change how others are read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import math
+import tempfile
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet
+
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import Episodes
+from discreet.people.text import DELIMITERS, TextLog, checked
+
+#: What a column of a log can mean; `done` is another word for `terminated`.
+ROLES = (
+    *("user", "episode", "step", "state", "action", "reward", "next_state"),
+    *("terminated", "truncated", "done"),
+)
+OPTIONAL = ("episode", "next_state", "terminated", "truncated", "done")
+
+#: Roles that may share a column: every user has one episode; done is another word.
+SHARED = ("user", "episode"), ("terminated", "done")
+
+#: Whole numbers among Python objects are below this: room for names of 128 bits, and quickly written.
+LARGEST = 10**40
+
+#: Steps of an episode: each is a bit of the marks that show repeated and missing ones.
+LONGEST = 100_000
+
+Kind = Literal["int", "float", "bool", "text", "other"]
+EarlyEnd = Literal["absorb", "keep"]
+
+
+@dataclass(frozen=True)
+class LogFormat:
+    """Public description of a log: sizes, names and the rules by which a person's rows are read.
+
+    States and actions are 0..n−1, or the position of their name in `state_names` / `action_names` (declared, never
+    learned from the data: a name that only one person has would give that person away).
+
+    Of every user the first `episodes_per_user` episodes count, by episode number, and of these the steps 0..H−1 (from
+    `first_step` on, if the log counts them from another number); an episode in which a step occurs twice does not
+    count. A row with an impossible state, action, step or a reward that is no number is a missing step, and a row
+    without a user is nobody's. `early_end="absorb"`: an episode ends before its first missing step, and if that
+    is before the horizon the person moves to an additional state that is never left. "keep": every row stands for
+    itself, and nothing is said about what follows an episode's last row. In that state every step that remains pays
+    `ended_pays`, in the same units as the rewards and whatever their range is.
+
+    Columns `terminated` (or `done`) and `truncated` say how an episode stopped: rows after the first such row do not
+    count; a terminated row leads to the additional state, a truncated one to nobody knows where, unless it has a
+    `next_state`. Under "absorb" a missing `next_state` says that the episode ended, before the last step; at the last
+    one, and under "keep", nobody knows what followed. Such a row still counts as a visit and for its reward.
+    `enforce=False` skips all rules about users: the guarantee then rests on the declaration that nobody has more.
+    All rules look at one person's rows at a time, so one person still moves the counts by her own rows only.
+    """
+
+    num_states: int
+    num_actions: int
+    horizon: int
+    pooled: bool = False
+    state_names: tuple[str, ...] | None = None
+    action_names: tuple[str, ...] | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    episodes_per_user: int = 1
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    early_end: EarlyEnd = "absorb"
+    enforce: bool = True
+    num_users: int | None = None  # declared; None: the number of users in the log, which is then public
+    first_visits: bool = False  # count only an episode's first visit to every (s, a): less for one person to move
+    grid: float = 2.0**-20
+    first_step: int = 0  # the number of an episode's first step in the log
+    ended_pays: float = 0.0  # per remaining step, to those whose episode has ended
+    given: frozenset[str] | None = None  # optional columns of the source; None: every row has its successor
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.ended_pays):
+            raise ValueError(f"ended_pays is {self.ended_pays}; it must be a number")
+        for name, names, count in (
+            ("state_names", self.state_names, self.num_states),
+            ("action_names", self.action_names, self.num_actions),
+        ):
+            if names is not None and (len(names) != count or len(set(names)) != count):
+                raise ValueError(f"{name} hold {len(set(names))} different names; expected {count}, each once")
+        self._check_columns()
+        if self.early_end not in ("absorb", "keep"):
+            raise ValueError(f"early_end is {self.early_end!r}; it must be 'absorb' or 'keep'")
+        if int(self.episodes_per_user) != self.episodes_per_user or self.episodes_per_user < 1:
+            raise ValueError(
+                f"episodes_per_user is {self.episodes_per_user!r}; it must be a whole number of at least 1"
+            )
+        for name, count in (("num_states", self.num_states), ("num_actions", self.num_actions)):
+            if count < 1:
+                raise ValueError(f"{name} is {count}; it must be at least 1")
+        if self.horizon > LONGEST:
+            raise ValueError(f"horizon is {self.horizon}; episodes of more than {LONGEST:,} steps cannot be counted")
+        if not isinstance(self.first_step, int) or not 0 <= self.first_step <= LONGEST:
+            raise ValueError(f"first_step is {self.first_step!r}; it must be a whole number from 0 to {LONGEST:,}")
+        if self.num_users is not None and self.num_users < 1:
+            raise ValueError(f"num_users is {self.num_users}; it must be at least 1")
+        if not self.enforce and self.early_end == "absorb":
+            raise ValueError("where an episode ends is not looked at when enforce is False; use early_end='keep'")
+        _ = self.spec
+
+    def _check_columns(self) -> None:
+        for role in sorted(set(self.columns) - set(ROLES)):
+            near = difflib.get_close_matches(role, ROLES, 1)
+            meant = f"did you mean {near[0]!r}? " if near else ""
+            raise ValueError(f"columns map {role!r}; {meant}the roles of columns are {', '.join(ROLES)}")
+        taken: dict[str, str] = {}
+        for role in ROLES:
+            other = taken.setdefault(self.column(role), role)
+            if other != role and (other, role) not in SHARED:
+                raise ValueError(
+                    f"columns give {self.column(role)!r} to both {other} and {role}; each needs a column of its own"
+                )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is a state of those whose episode has ended: number S."""
+        return self.early_end == "absorb" or self._has("terminated")
+
+    @property
+    def has_unknown(self) -> bool:
+        """Whether a successor may be unknown, which is then one successor more: a function of the columns alone."""
+        if self.given is None or "successors" in self.given:
+            return False
+        return self.pooled or self.early_end == "keep" or self._has("truncated")
+
+    def _has(self, role: str) -> bool:
+        return self.given is not None and role in self.given
+
+    @property
+    def ended_rate(self) -> float:
+        """What a step pays to those whose episode has ended, in units in which rewards lie in [0, 1]."""
+        low, high = self.reward_range
+        return (self.ended_pays - low) / (high - low)
+
+    def read_from(self, columns: Collection[str], complete: bool = False) -> LogFormat:
+        """The same for a source that has these columns; `complete`: in which no next_state can be missing."""
+        named = dict(self.columns)
+        done = named.get("done", "done")
+        instead = "terminated" not in named and done in columns and ("done" in named or "terminated" not in columns)
+        if instead:
+            named["terminated"] = done
+        there = {role for role in OPTIONAL if named.get(role, role) in columns}
+        there = there if instead else there - {"done"}
+        return replace(self, columns=named, given=frozenset(there | ({"successors"} if complete else set())))
+
+    @property
+    def spec(self) -> CountSpec:
+        """What is counted, the additional states included."""
+        states = self.num_states + self.has_ended + self.has_unknown
+        return CountSpec(states, self.num_actions, self.horizon, self.pooled, self.grid, self.reward_range)
+
+    def column(self, role: str) -> str:
+        return self.columns.get(role, role)
+
+
+class Engine(Protocol):
+    """Something that runs SQL over the relation `log`."""
+
+    delimited: bool  # the log is delimited text: a row without any value is a malformed line
+
+    def kinds(self) -> dict[str, Kind]:
+        """Columns of the log, and what kind of value each holds."""
+        ...
+
+    def quoted(self, column: str) -> str: ...
+    def matches(self, text: str, pattern: str) -> str:
+        """Whether all of a text is as a regular expression says; this has no quotes and no backslashes."""
+        ...
+
+    def register(self, name: str, table: pa.Table) -> None: ...
+    def keep(self, name: str, query: str, materialise: bool) -> None:
+        """Name the result of a query; computed once if `materialise`, else every time it is read."""
+        ...
+
+    def fetch(self, query: str) -> pa.Table: ...
+
+
+class DuckDB:
+    """DuckDB inside this process, out of core: what does not fit in memory goes to a temporary folder."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.delimited = False
+        self._checked: Callable[[], Any] | None = None  # the log once more, of files whose text may be none
+        self.connection = duckdb.connect()
+        self.connection.execute("SET preserve_insertion_order = false")
+        self.connection.execute("SET enable_progress_bar = false")
+        self.connection.execute("CREATE TEMP MACRO shiftleft(bits, places) AS bits << places")  # as Spark says it
+        scratch = Path(tempfile.gettempdir()) / f"discreet-{uuid.uuid4().hex}"  # made and removed by DuckDB
+        self.connection.execute(f"SET temp_directory = '{scratch}'")
+        if threads is not None:
+            self.connection.execute(f"SET threads = {int(threads)}")
+
+    def quoted(self, column: str) -> str:
+        return '"' + column.replace('"', '""') + '"'
+
+    def matches(self, text: str, pattern: str) -> str:
+        return f"regexp_full_match({text}, '{pattern}')"
+
+    def kinds(self) -> dict[str, Kind]:
+        with _unreadable():
+            rows = self.connection.execute("DESCRIBE log").fetchall()
+        return {str(name): _kind(str(kind)) for name, kind, *_ in rows}
+
+    def register(self, name: str, table: Any) -> None:
+        self.connection.register(name, table)
+
+    def keep(self, name: str, query: str, materialise: bool) -> None:
+        what = "TABLE" if materialise else "VIEW"
+        self._run(lambda: self.connection.execute(f"CREATE OR REPLACE TEMP {what} {name} AS {query}"))
+
+    def fetch(self, query: str) -> pa.Table:
+        return self._run(lambda: self.connection.sql(query).to_arrow_table())
+
+    def _run(self, work: Callable[[], Any]) -> Any:
+        """Text that is not UTF-8 stops DuckDB's reader of Parquet: then the log is read again without it."""
+        if self._checked is not None:
+            try:
+                return work()
+            except duckdb.OutOfMemoryException:
+                pass
+            except (duckdb.Error, pa.ArrowException, UnicodeError):
+                with _unreadable():
+                    table = self._checked()
+                    self.connection.execute("DROP VIEW IF EXISTS log")
+                    self.connection.register("log", table)
+                    self._checked = None
+        with _unreadable():
+            return work()
+
+
+#: What engines say about values stays with them: it may quote a person's.
+UNREADABLE = "the log cannot be read: a file is damaged, cut short or not of the kind that its name says"
+
+
+@contextmanager
+def _unreadable() -> Iterator[None]:
+    """What a file turns out to hold when it is read to its end is the file's fault, and said in one sentence."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException:
+        raise ValueError("the log cannot be read: memory or space for temporary files ran out") from None
+    except (duckdb.Error, pa.ArrowException, UnicodeError):
+        raise ValueError(UNREADABLE) from None
+
+
+class Spark:
+    """A Spark session (the extra `discreet[spark]`), for data that outgrow one machine."""
+
+    def __init__(self, session: Any, delimited: bool = False) -> None:
+        self.session, self.delimited = session, delimited
+
+    def quoted(self, column: str) -> str:
+        return "`" + column.replace("`", "``") + "`"
+
+    def matches(self, text: str, pattern: str) -> str:
+        return f"{text} RLIKE '^(?:{pattern})(?![^a]|a)'"  # in Java, $ would let a newline follow
+
+    def kinds(self) -> dict[str, Kind]:
+        return {name: _kind(kind) for name, kind in self.session.table("log").dtypes}
+
+    def register(self, name: str, table: pa.Table) -> None:
+        rows = [tuple(row.values()) for row in table.to_pylist()]
+        self.session.createDataFrame(rows, table.column_names).createOrReplaceTempView(name)
+
+    def keep(self, name: str, query: str, materialise: bool) -> None:
+        with _unreadable_by_spark():
+            frame = self.session.sql(query)
+            (frame.persist() if materialise else frame).createOrReplaceTempView(name)
+
+    def fetch(self, query: str) -> pa.Table:
+        with _unreadable_by_spark():
+            frame = self.session.sql(query)
+            rows = frame.collect()
+        return pa.table({name: [row[i] for row in rows] for i, name in enumerate(frame.columns)})
+
+
+@contextmanager
+def _unreadable_by_spark() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
+            raise ValueError(UNREADABLE) from None
+        raise
+
+
+def _kind(name: str) -> Kind:
+    """A column's kind from the name of its type, in either engine."""
+    kind = name.upper()
+    if kind.endswith("INT") or kind in ("INTEGER", "UINTEGER", "LONG", "SHORT", "BYTE"):
+        return "int"
+    if kind.startswith(("DOUBLE", "FLOAT", "REAL", "DECIMAL")):
+        return "float"
+    if kind.startswith("BOOL"):
+        return "bool"
+    return "text" if kind.startswith(("VARCHAR", "STRING", "ENUM", "CHAR")) else "other"
+
+
+# Sources ------------------------------------------------------------------------------------------------------------
+
+
+def open_log(source: Any, table: str | None = None) -> Engine:
+    """An engine in which `log` is the source.
+
+    A source is a path, glob or list of them (.parquet, .csv, .tsv, .arrow, .feather; text also as .gz or .zst), a
+    DuckDB database file with the name of a `table`, an Arrow, pandas or Polars table, a mapping from column names to
+    arrays, `Episodes` (one per user), a Minari dataset, a Spark data frame, or an engine that has a `log` already.
+    """
+    if isinstance(source, (DuckDB, Spark)):
+        return source
+    if _module(source) == "pyspark":
+        source.createOrReplaceTempView("log")
+        return Spark(source.sparkSession)
+    engine = DuckDB()
+    if isinstance(source, (str, Path)) or (
+        isinstance(source, Sequence) and source and all(isinstance(item, (str, Path)) for item in source)
+    ):
+        _open_files(engine, [source] if isinstance(source, (str, Path)) else list(source), table)
+        return engine
+    engine.register("log", checked(_in_memory(source)))
+    return engine
+
+
+def _module(source: object) -> str:
+    return type(source).__module__.partition(".")[0]
+
+
+def _in_memory(source: Any) -> Any:
+    """Anything DuckDB can read without looking at values to find their type."""
+    if isinstance(source, Episodes):
+        return table_of(source)
+    if isinstance(source, Mapping):
+        return pa.table({name: _column(name, values) for name, values in source.items()})
+    if hasattr(source, "iterate_episodes"):
+        return minari_table(source)
+    if isinstance(source, pa.RecordBatchReader):
+        return source.read_all()  # it can be read only once
+    if isinstance(source, (pa.Table, pyarrow.dataset.Dataset)):
+        return source
+    if _module(source) == "pandas":
+        names = [str(name) for name in source.columns]
+        columns = [_column(name, source.iloc[:, i]) for i, name in enumerate(names)]
+        return pa.Table.from_arrays(columns, names)
+    if _module(source) == "polars":
+        with _unreadable():
+            return (source.collect() if hasattr(source, "collect") else source).to_arrow()
+    raise ValueError(
+        f"a log cannot be a {type(source).__name__}; expected files, an Arrow, pandas or Polars table, a mapping "
+        "from column names to arrays, Episodes, a Minari dataset or a Spark data frame"
+    )
+
+
+def _column(name: str, values: Any) -> pa.Array:
+    """One value per row: typed where the source states a type, else text, value by value."""
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values
+    if len(np.shape(values) if hasattr(values, "dtype") else ()) not in (0, 1):
+        raise ValueError(f"column {name!r} has shape {np.shape(values)}; expected one value per row")
+    kind = getattr(getattr(values, "dtype", None), "kind", "O")
+    if kind in "OU":  # objects, text, categories, lists
+        return pa.array([_cell(value) for value in values], pa.string())
+    if kind == "f" and isinstance(values.dtype, np.dtype):
+        values = np.asarray(values, np.float64)
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError):
+        raise ValueError(f"column {name!r} holds {values.dtype}; expected numbers, bools or text") from None
+
+
+def _cell(value: object) -> str | None:
+    """An object as the text that a file would hold; what is neither text, number nor bool is missing."""
+    if isinstance(value, str):
+        try:
+            return str.encode(value, "utf-8").decode("utf-8")
+        except UnicodeError:
+            return None
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, (int, np.integer)):
+        return str(int(value)) if -LARGEST < value < LARGEST else None
+    if isinstance(value, (float, np.floating)):
+        return repr(float(value)) if np.isfinite(value) else None
+    return str(value) if isinstance(value, uuid.UUID) else None
+
+
+def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | None) -> None:
+    paths = [path for pattern in patterns for path in _matching(str(pattern))]
+    suffixes = {_suffix(path) for path in paths}
+    if len(suffixes) > 1:
+        raise ValueError(f"the log mixes {', '.join(sorted(suffixes))} files; give files of one kind")
+    (suffix,) = suffixes
+    if table is not None and suffix not in (".duckdb", ".db"):
+        raise ValueError(f"{paths[0]} is no database; a table can be named only in a .duckdb file")
+    connection = engine.connection
+    if suffix in DELIMITERS:
+        with _damaged(paths):
+            connection.register("log", TextLog.opened(paths, suffix))
+        engine.delimited = True
+    elif suffix == ".parquet":
+        # The least and largest value that a Parquet file states say nothing about NaN, and DuckDB trusts them
+        # unless told otherwise.
+        listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+        options = "union_by_name = true, can_have_nan = true"
+        with _damaged(paths):
+            connection.execute(f"CREATE TEMP VIEW log AS SELECT * FROM read_parquet([{listed}], {options})")
+        engine._checked = lambda: checked(_parquet(paths))
+    elif suffix in (".arrow", ".feather"):
+        with _damaged(paths):
+            connection.register("log", checked(pyarrow.dataset.dataset(paths, format="ipc")))
+    elif suffix in (".duckdb", ".db"):
+        if table is None:
+            raise ValueError(f"{paths[0]} is a database; name the table in it (--table)")
+        path = paths[0].replace("'", "''")
+        with _damaged(paths):
+            connection.execute(f"ATTACH '{path}' AS logged (READ_ONLY)")
+        name = ".".join(engine.quoted(part) for part in table.split("."))
+        try:
+            connection.execute(f"CREATE TEMP VIEW log AS SELECT * FROM logged.{name}")
+        except duckdb.Error:
+            raise ValueError(f"the log {paths[0]} cannot be read: it has no table {table!r}") from None
+    else:
+        raise ValueError(f"{paths[0]} is of no known kind; expected .parquet, .csv, .tsv, .arrow or .duckdb")
+
+
+def _parquet(paths: Sequence[str]) -> Any:
+    schema = pa.unify_schemas([pyarrow.parquet.read_schema(path) for path in paths], promote_options="permissive")
+    return pyarrow.dataset.dataset(paths, schema=schema, format="parquet")
+
+
+@contextmanager
+def _damaged(paths: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, OSError):
+        which = paths[0] if len(paths) == 1 else f"{paths[0]} and others"
+        raise ValueError(
+            f"the log {which} cannot be read: it is damaged or not of the kind that its name says"
+        ) from None
+
+
+def _matching(pattern: str) -> list[str]:
+    found = sorted(glob.glob(pattern, recursive=True))
+    if not found:
+        raise ValueError(f"no file matches {pattern}")
+    if [path for path in found if Path(path).is_file() and Path(path).stat().st_size == 0]:
+        raise ValueError(f"{pattern} holds an empty file; a log needs a header and rows")
+    return found
+
+
+def _suffix(path: str) -> str:
+    name = path.lower().removesuffix(".gz").removesuffix(".zst")
+    return Path(name).suffix
+
+
+def table_of(episodes: Episodes) -> pa.Table:
+    """Episodes as a log in which every episode is another user."""
+    K, H = len(episodes), episodes.horizon
+    return pa.table(
+        {
+            "user": np.repeat(np.arange(K), H),
+            "step": np.tile(np.arange(H), K),
+            "state": episodes.states[:, :-1].reshape(-1),
+            "action": episodes.actions.reshape(-1),
+            "reward": episodes.rewards.reshape(-1),
+            "next_state": episodes.states[:, 1:].reshape(-1),
+        }
+    )
+
+
+def minari_table(dataset: Any) -> pa.Table:
+    """A Minari dataset as a log. Its episodes do not say who played them: each counts as another user."""
+
+    def parts() -> Iterator[dict[str, Any]]:
+        for episode in dataset.iterate_episodes():
+            actions, states = np.asarray(episode.actions), np.asarray(episode.observations)
+            if actions.ndim != 1 or states.ndim != 1:
+                raise ValueError("the dataset has vectors for states or actions; expected one whole number each")
+            n = len(actions)
+            yield {
+                "user": np.full(n, int(episode.id)),
+                "step": np.arange(n),
+                "state": states[:n],
+                "action": actions,
+                "reward": np.asarray(episode.rewards, np.float64),
+                "next_state": states[1 : n + 1],
+                "terminated": np.asarray(episode.terminations, dtype=np.bool_),
+                "truncated": np.asarray(episode.truncations, dtype=np.bool_),
+            }
+
+    collected = list(parts())
+    if not collected:
+        raise ValueError("the dataset holds no episode")
+    return pa.table({name: np.concatenate([part[name] for part in collected]) for name in collected[0]})

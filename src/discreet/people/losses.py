@@ -1,0 +1,172 @@
+"""What one user of an adversarial problem contributes, as integers, and how far she can move it. Raw data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from discreet.mdp import Floats, Ints
+from discreet.occupancies import Layers
+from discreet.people.counts import LARGEST_SUM, Sensitivity
+from discreet.people.episodes import Episodes
+from discreet.privacy.accounting import Neighbours
+
+Feedback = Literal["full", "bandit"]
+TABLES = ("visits", "transitions", "losses")
+
+
+@dataclass(frozen=True, eq=False)
+class LossSpec:
+    """Public description: the layers, what a user's record holds of her losses, and the grid they are rounded to.
+
+    Full information: the record is the trajectory and the whole loss table of the episode [BZZDTCC24 §2.2]. Bandit:
+    the trajectory and the losses along it. Transitions of the last step lead nowhere and are not counted.
+    """
+
+    layers: Layers
+    feedback: Feedback
+    num_episodes: int
+    grid: float = 2.0**-20
+
+    def __post_init__(self) -> None:
+        if self.feedback not in ("full", "bandit"):
+            raise ValueError(f"feedback is {self.feedback!r}; it must be 'full' or 'bandit'")
+        if self.num_episodes < 1:
+            raise ValueError(f"num_episodes is {self.num_episodes}; at least one user must play")
+        mantissa, _ = math.frexp(self.grid)
+        if mantissa != 0.5 or self.grid > 1:
+            raise ValueError(f"grid is {self.grid}; it must be a power of two, at most 1")
+        if self.num_episodes * self.layers.horizon * self.units >= LARGEST_SUM:
+            raise ValueError(
+                f"{self.num_episodes} losses on a grid of {self.grid:g} could overflow; use a coarser one"
+            )
+
+    @classmethod
+    def for_episodes(cls, layers: Layers, feedback: Feedback, num_episodes: int) -> LossSpec:
+        """A grid of at most 1/K: rounding moves the sum of K losses by at most ½."""
+        return cls(layers, feedback, num_episodes, 2.0 ** -max(num_episodes - 1, 1).bit_length())
+
+    @property
+    def units(self) -> int:
+        """The largest loss in grid units."""
+        return math.ceil(1.0 / self.grid)
+
+    @cached_property
+    def cell_index(self) -> Ints:
+        """(H, S, A): position of a cell among those that can occur, −1 elsewhere."""
+        index = np.full((*self.layers.mask.shape, self.layers.num_actions), -1, dtype=np.int64)
+        index[self.layers.mask] = np.arange(self.layers.num_cells).reshape(-1, self.layers.num_actions)
+        return index
+
+    @cached_property
+    def triple_index(self) -> Ints:
+        """(H−1, S, A, S): position of a triple among those between consecutive layers, −1 elsewhere."""
+        mask = self.layers.mask
+        H, S = mask.shape
+        possible = np.broadcast_to(
+            mask[:-1, :, None, None] & mask[1:, None, None, :], (H - 1, S, self.layers.num_actions, S)
+        )
+        index = np.full(possible.shape, -1, dtype=np.int64)
+        index[possible] = np.arange(np.count_nonzero(possible))
+        return index
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Counters per table."""
+        cells, triples = self.layers.num_cells, int(self.triple_index.max(initial=-1)) + 1
+        return {"visits": cells, "transitions": triples, "losses": cells}
+
+    def sensitivity(self, neighbours: Neighbours) -> dict[str, Sensitivity]:
+        """Per table, in its integers.
+
+        Counts: 2 per step (replace), 1 (zero-out). Whole loss tables: every cell may move by its full range under
+        both relations, XA and √(XA). Losses along a trajectory: as visits, for ℓ + ℓ' ≤ 2 where the cells differ.
+        """
+        H, XA = self.layers.horizon, self.layers.num_cells
+        episodes = {"replace": 2, "zero-out": 1}[neighbours]
+
+        def steps(count: int) -> Sensitivity:
+            return Sensitivity(float(episodes * count), math.sqrt(episodes * count))
+
+        along = steps(H) if self.feedback == "bandit" else Sensitivity(float(XA), math.sqrt(XA))
+        losses = Sensitivity(along.l1 * self.units, along.l2 * self.units)
+        return {"visits": steps(H), "transitions": steps(H - 1), "losses": losses}
+
+    def check(self, episodes: Episodes, losses: Floats) -> None:
+        """Refuse arrays of another shape: the caller's mistake, whatever anyone did."""
+        if losses.ndim != 4 or losses.shape[1:] != self.cell_index.shape:
+            raise ValueError(
+                f"loss tables have shape {losses.shape}; expected (n, H, S, A) with {self.cell_index.shape}"
+            )
+        if len(losses) != len(episodes) or episodes.silent:
+            raise ValueError(f"{len(losses)} loss tables were given for {len(episodes)} episodes; expected one each")
+
+    def cells(self, episodes: Episodes) -> Ints:
+        """(n, H): the cells that were visited; −1 throughout for an episode that does not have one step per layer, or
+        is outside the declared layers at some step."""
+        H, S, A = self.cell_index.shape
+        if episodes.horizon != H:
+            return np.full((episodes.actions.shape[0], H), -1, dtype=np.int64)
+        states, actions = episodes.states[:, :H], episodes.actions
+        inside = (states >= 0) & (states < S) & (actions >= 0) & (actions < A)
+        cells = self.cell_index[np.arange(H), np.where(inside, states, 0), np.where(inside, actions, 0)]
+        readable = (inside & (cells >= 0)).all(axis=1, keepdims=True)
+        return np.where(readable, cells, -1)
+
+    def triples(self, cells: Ints) -> Ints:
+        """(n, H−1): the triples that occurred on the way through these cells (of no meaning where there are none)."""
+        H, S, A = self.cell_index.shape
+        pairs = np.flatnonzero(self.cell_index >= 0)[cells] % (S * A)  # a cell is (h, s, a): s·A + a
+        states, actions = pairs // A, pairs % A
+        triples = self.triple_index[np.arange(H - 1), states[:, :-1], actions[:, :-1], states[:, 1:]]
+        return np.asarray(triples, dtype=np.int64)
+
+    def on_grid(self, losses: Floats) -> Ints:
+        """(n, cells): loss tables (n, H, S, A) in grid units, on the cells that can occur.
+
+        A table with a value that is not in [0, 1] counts as zeros."""
+        told = losses[:, self.layers.mask].reshape(len(losses), -1)
+        readable = ((told >= 0.0) & (told <= 1.0)).all(axis=1, keepdims=True)
+        if not readable.all():
+            told = np.where(readable, told, 0.0)
+        return np.rint(told / self.grid).astype(np.int64)
+
+    def contribution(self, episodes: Episodes, losses: Floats) -> dict[str, Ints]:
+        """Sums over users of what each table holds.
+
+        An episode that cannot be read adds nothing to visits, transitions and losses along it; a loss table that
+        cannot be read adds nothing to losses. Neither touches the other's tables: where losses are public, they are
+        released as they are, and must not show who walked outside the layers.
+        """
+        self.check(episodes, losses)
+        cells, sizes = self.cells(episodes), self.sizes
+        units = self.on_grid(losses)
+        read = cells[:, 0] >= 0
+        if not read.all():
+            cells = cells[read]
+        if self.feedback == "full":
+            table = units.sum(axis=0)
+        else:
+            table = np.zeros(sizes["losses"], dtype=np.int64)
+            np.add.at(table, cells, np.take_along_axis(units[read], cells, axis=1))
+        return {
+            "visits": np.bincount(cells.reshape(-1), minlength=sizes["visits"]),
+            "transitions": np.bincount(self.triples(cells).reshape(-1), minlength=sizes["transitions"]),
+            "losses": table,
+        }
+
+    def unpacked(self, name: str, values: Floats) -> Floats:
+        """A flat table back in (H, S, A), or (H, S, A, S) for transitions; 0 where nothing can occur."""
+        H, S, A = self.cell_index.shape
+        if name == "transitions":
+            table = np.zeros((H, S, A, S))
+            inside = self.triple_index >= 0
+            table[:-1][inside] = values
+            return table
+        table = np.zeros((H, S, A))
+        table[self.cell_index >= 0] = values
+        return table

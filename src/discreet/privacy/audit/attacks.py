@@ -1,0 +1,368 @@
+"""Attacks on our own mechanisms, by name: what can be proved to leak, beside what is claimed. See audit.md."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from discreet.mdp import Floats, Ints
+from discreet.people.counting import StepCounts
+from discreet.people.counts import CountSpec
+from discreet.privacy import binomial
+from discreet.privacy.accounting import Budget
+from discreet.privacy.audit.games import (
+    AuditResult,
+    CountTables,
+    Game,
+    Plan,
+    audited,
+    counts_game,
+    gaussian_score,
+    laplace_loss,
+    laplace_score,
+    matches,
+)
+from discreet.privacy.families import samplable
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.protocol import Privatizer
+from discreet.privacy.sums.epochs import Epochs
+from discreet.privacy.sums.one_shot import OneShot
+from discreet.privacy.sums.toeplitz import Toeplitz
+from discreet.privacy.sums.tree import Tree
+from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.one_hot import OneHot
+from discreet.privacy.trust.shuffle import Shuffle
+from discreet.privacy.trust.shuffle_law import tables_of
+from discreet.privacy.trust.shuffler import BitEncoder, CountBits
+from discreet.releases.counts import PrivateCounts
+from discreet.releases.histograms import Cells
+
+
+class Settings(NamedTuple):
+    """What an audit may vary; `users` and `delta` matter to mechanisms that have them."""
+
+    epsilon: float
+    horizon: int = 1
+    episodes: int = 4
+    states: int = 2
+    actions: int = 2
+    users: int = 1000
+    delta: float = 1e-6
+
+
+def _counts(
+    plan: Plan, make: Callable[[Settings], Privatizer[PrivateCounts]], delta: bool = False, exact: bool = True
+) -> Callable[[Settings], Game]:
+    """`exact`: the plan says which noisy values make up the releases, so that what the pair costs is known."""
+
+    def game(s: Settings) -> Game:
+        found = counts_game(
+            make(s), s.epsilon, plan, s.horizon, s.episodes, s.states, s.actions, 0, s.delta if delta else 0.0
+        )
+        return found if exact else replace(found, exact=None)
+
+    return game
+
+
+def _local(calibration: Literal["true", "paper"]) -> Callable[[Settings], Game]:
+    """One user's report, replaced."""
+
+    def game(s: Settings) -> Game:
+        tables = CountTables(s.horizon, s.states, s.actions)
+        walks = tables.walks
+        privatizer = LocalLaplace(Budget.pure(s.epsilon), calibration=calibration)
+        stream = privatizer.open(tables.spec(), 1, NoiseSource.secure())
+        encoder = stream.encoder
+        visits, transitions, rewards = (entry.scale for entry in stream.ledger)
+        scales = tables.by_table((visits, transitions, rewards))
+
+        def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+            return encoder.randomise(walks[np.full(trials, world)], noise).astype(np.float64)
+
+        def scores(view: Floats) -> Floats:
+            return np.stack([laplace_score(view, walks, scales), matches(view, walks)], axis=1)
+
+        return Game(s.epsilon, views, scores, laplace_loss(walks, scales))
+
+    return game
+
+
+def _local_sampled(s: Settings) -> Game:
+    """One user's sampled step, replaced: whatever step she draws, her items in the two worlds differ."""
+    spec = CountTables(s.horizon, s.states, s.actions).spec()
+    encoder = LocalSampled(Budget.pure(s.epsilon)).open(spec, 1, NoiseSource.secure()).encoder
+    cells = ((0, 0), (s.states - 1, s.actions - 1))
+    # item (s, a, s, 1) of the pooled table
+    item = [2 * ((x * s.actions + a) * s.states + x) + 1 for x, a in cells]
+
+    def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+        x, a = cells[world]
+        states = np.full((trials, s.horizon + 1), x)
+        actions = np.full((trials, s.horizon), a)
+        items = encoder.items(states, actions, np.ones(actions.shape), noise)
+        return encoder.randomise(items, noise).astype(np.float64)
+
+    def scores(view: Floats) -> Floats:
+        return np.asarray(view[:, item[1]] - view[:, item[0]])[:, None]
+
+    return Game(s.epsilon, views, scores, encoder.epsilon)
+
+
+def _one_hot(budget: Callable[[Settings], Budget]) -> Callable[[Settings], Game]:
+    """Replace the one user of a log whose steps are released as a histogram of items; copies as in `CountTables`."""
+
+    def game(s: Settings) -> Game:
+        tables = CountTables(s.horizon, s.states, s.actions)
+        S, A = s.states, s.actions
+        private = OneHot(budget(s))
+        scale = private.entry(tables.spec()).scale
+        walks = np.zeros((2, S, A, S, 2), dtype=np.int64)
+        walks[0, 0, 0, 0, 1] = walks[1, -1, -1, -1, 1] = s.horizon  # all steps are paid
+        worlds = walks.reshape(2, -1)
+        scales = np.full(worlds.shape[1], scale)
+        gaussian = private.mechanism == "gaussian"
+
+        def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+            spec = tables.spec(trials)
+            cells = Cells.of(S, spec.num_actions, s.horizon, pooled=True)
+            steps = np.tile(walks[world, ..., 1], (1, trials, 1))[None]  # one user in each copy
+            stream = private.open(spec, cells, trials, noise)
+            stream.add(StepCounts(steps, steps.copy(), trials))
+            values = stream.release().values.reshape(S, trials, -1)
+            return np.ascontiguousarray(values.transpose(1, 0, 2)).reshape(trials, -1)
+
+        def scores(view: Floats) -> Floats:
+            likelihood = (gaussian_score if gaussian else laplace_score)(view, worlds, scales)
+            return np.stack([likelihood, matches(view, worlds)], axis=1)
+
+        exact = None if gaussian else laplace_loss(worlds, scales)
+        return Game(s.epsilon, views, scores, exact, s.delta if gaussian else 0.0)
+
+    return game
+
+
+def _paper_losses(s: Settings) -> Game:
+    """A user's whole loss table, S states in each of H layers, with the noise of H losses: all of them may change."""
+    scale = samplable("losses", s.horizon / s.epsilon)
+    worlds = np.outer([0, 1], np.ones(s.horizon * s.states * s.actions, dtype=np.int64))
+    scales = np.full(worlds.shape[1], scale)
+
+    def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+        noisy = worlds[world] + noise.laplace(scale, (trials, worlds.shape[1]))
+        return np.asarray(noisy, dtype=np.float64)
+
+    def scores(view: Floats) -> Floats:
+        return np.stack([laplace_score(view, worlds, scales), matches(view, worlds)], axis=1)
+
+    return Game(s.epsilon, views, scores, laplace_loss(worlds, scales))
+
+
+#: Rewards under truncation are whole multiples of 2⁻¹⁰.
+TRUNCATION_GRID = 2**10
+
+
+def truncated_sums(cells: Ints, rewards: Ints, thresholds: Ints) -> Ints:
+    """Σ of rewards per cell, each kept if at most the threshold of the visits its cell had before (at least 1)."""
+    visits, sums = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    for cell, reward in zip(cells, rewards, strict=True):
+        if reward <= thresholds[max(visits[cell], 1)]:
+            sums[cell] += reward
+        visits[cell] += 1
+    return sums
+
+
+def _paper_truncation(s: Settings) -> Game:
+    """Rewards truncated at B_n = √n, n the raw number of earlier visits; noise for rewards of at most B_K.
+
+    The first user visits one cell or the other; user j then holds the reward B_{j−1}, kept only if the first user is
+    among the j−1 before her in her cell.
+    """
+    K = s.episodes
+    thresholds = np.floor(TRUNCATION_GRID * np.sqrt(np.arange(K + 1))).astype(np.int64)
+    rewards = thresholds[np.maximum(np.arange(K), 1)]
+    worlds = np.array(
+        [
+            np.tile(truncated_sums(np.array([first] + [0] * (K - 1)), rewards, thresholds), s.horizon)
+            for first in (1, 0)
+        ]
+    )
+    scale = samplable("rewards", 2.0 * s.horizon * float(thresholds[K]) / s.epsilon)
+    scales = np.full(worlds.shape[1], scale)
+
+    def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+        noisy = worlds[world] + noise.laplace(scale, (trials, worlds.shape[1]))
+        return np.asarray(noisy, dtype=np.float64)
+
+    def scores(view: Floats) -> Floats:
+        return np.stack([laplace_score(view, worlds, scales), matches(view, worlds)], axis=1)
+
+    return Game(s.epsilon, views, scores, laplace_loss(worlds, scales))
+
+
+def _shuffle(s: Settings) -> Game:
+    """One of many users, counted per step in shuffled bits: her two walks share no counter.
+
+    The adversary knows everybody else's data and sees all sums: the true bits of the others are left out.
+    """
+    H, S, A = s.horizon, s.states, s.actions
+    law = Shuffle(Budget.approximate(s.epsilon, s.delta)).law(CountSpec(S, A, H, pooled=False, grid=1.0))
+    bits = law.bits(s.users)
+    M, p = s.users * bits.each, bits.probability
+    cells, rows = H * S * A, H * S * A * S
+    walks = np.zeros((2, cells + rows + cells), dtype=np.int64)
+    for world, (x, a) in enumerate(((0, 0), (S - 1, A - 1))):
+        for h in range(H):
+            cell = (h * S + x) * A + a
+            walks[world, [cell, cells + cell * S + x, cells + rows + cell]] = 1
+    changed = np.flatnonzero(walks[0] != walks[1])
+    signs = (walks[1] - walks[0])[changed]
+
+    def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+        stacked = CountSpec(S, A * trials, H, pooled=False, grid=1.0)  # all copies in one batch, side by side
+        encoder = BitEncoder(CountBits(tables_of(stacked)), s.users, bits.each, bits.flips)
+        sums = encoder.noise_sums(s.users, noise).reshape(trials, -1) + walks[world]
+        return np.asarray(sums[:, changed] - M * p, dtype=np.float64)
+
+    def scores(view: Floats) -> Floats:
+        v = view + M * p
+        with np.errstate(divide="ignore"):  # ln P(v−1)/P(v) of the noise: infinite where one of them cannot be
+            ratio = np.log(np.maximum(v, 0.0) * (1.0 - p)) - np.log(np.maximum(M - v + 1.0, 0.0) * p)
+        return np.asarray((np.clip(ratio, -100.0, 100.0) * signs).sum(axis=1))[:, None]
+
+    return Game(s.epsilon, views, scores, None, s.delta)
+
+
+def _paper_integers(s: Settings) -> Game:
+    """One counter as printed: every user sends one number, her bit plus her noise, and the shuffler shows them all.
+
+    Everybody else holds 0. A number above the most noise there can be gives her away.
+    """
+    tau = binomial.printed_bits(s.epsilon, s.delta)
+    each = math.ceil(tau / s.users) if s.users <= tau else 1
+    p = 0.5 if s.users <= tau else tau / (2.0 * s.users)
+    law = stats.binom.pmf(np.arange(each + 1), each, p)
+
+    def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+        generator = noise.generator()
+        seen = np.zeros((trials, each + 2), dtype=np.int64)
+        seen[:, : each + 1] = generator.multinomial(s.users - 1, law / law.sum(), trials)
+        own = generator.binomial(each, p, trials) + world
+        seen[np.arange(trials), own] += 1
+        return seen.astype(np.float64)
+
+    def scores(view: Floats) -> Floats:
+        return np.stack([view[:, -1], view @ np.arange(each + 2)], axis=1)
+
+    return Game(s.epsilon, views, scores, math.inf if law[-1] > s.delta else None, s.delta)
+
+
+class Mechanism(NamedTuple):
+    description: str
+    game: Callable[[Settings], Game]
+
+
+#: Everything that can be audited by name.
+MECHANISMS: dict[str, Mechanism] = {
+    "local": Mechanism("one user's tables with Laplace noise, randomised at home", _local("true")),
+    "local-sampled": Mechanism("one sampled step of one user in optimised unary encoding", _local_sampled),
+    "tree": Mechanism(
+        "counts after every episode, Laplace noise on a binary tree, later users react to releases",
+        _counts("tree", lambda s: Tree(Budget.pure(s.epsilon))),
+    ),
+    "tree-gaussian": Mechanism(
+        "the same with Gaussian noise and (epsilon, delta)",
+        _counts("tree", lambda s: Tree(Budget.approximate(s.epsilon, s.delta)), delta=True),
+    ),
+    "tree-honaker": Mechanism(
+        "the tree with nodes averaged over their children",
+        _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), variant="honaker"), exact=False),
+    ),
+    "tree-smooth": Mechanism(
+        "the tree over labels with equally many ones",
+        _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), variant="smooth"), exact=False),
+    ),
+    "toeplitz": Mechanism(
+        "counts after every episode through a square root of the matrix of sums, Gaussian noise",
+        _counts(
+            "epochs",
+            lambda s: Toeplitz(Budget.approximate(s.epsilon, s.delta), s.episodes),
+            delta=True,
+            exact=False,
+        ),
+    ),
+    "epochs": Mechanism(
+        "counts per epoch with fresh Laplace noise, later users react to releases",
+        _counts("epochs", lambda s: Epochs(Budget.pure(s.epsilon))),
+    ),
+    "one-shot": Mechanism(
+        "one release of the counts of all users with Laplace noise",
+        _counts("one-shot", lambda s: OneShot(Budget.pure(s.epsilon))),
+    ),
+    "one-shot-gaussian": Mechanism(
+        "the same with Gaussian noise and (epsilon, delta)",
+        _counts("one-shot", lambda s: OneShot(Budget.approximate(s.epsilon, s.delta)), delta=True),
+    ),
+    "one-hot": Mechanism(
+        "the steps of a log as one histogram with Laplace noise", _one_hot(lambda s: Budget.pure(s.epsilon))
+    ),
+    "one-hot-gaussian": Mechanism(
+        "the same with Gaussian noise and (epsilon, delta)",
+        _one_hot(lambda s: Budget.approximate(s.epsilon, s.delta)),
+    ),
+    "shuffle": Mechanism("counts of shuffled bits, the noise comes from all users of a batch", _shuffle),
+    "paper-local": Mechanism("local noise as printed, 3H/epsilon: two episodes may share no cell", _local("paper")),
+    "paper-tree": Mechanism(
+        "tree noise as printed, 3H·log2(K)/epsilon: two episodes may share no cell",
+        _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), calibration="paper")),
+    ),
+    "paper-integers": Mechanism(
+        "shuffled numbers, a bit plus noise each, as printed: a large number can only be the user's", _paper_integers
+    ),
+    "paper-losses": Mechanism(
+        "a whole loss table with noise H/epsilon as printed: every entry may change", _paper_losses
+    ),
+    "paper-truncation": Mechanism(
+        "reward sums truncated by raw visit counts as printed: one user changes what is kept of the others",
+        _paper_truncation,
+    ),
+}
+
+
+def audit(
+    mechanism: str,
+    epsilon: float,
+    trials: int,
+    horizon: int = 1,
+    episodes: int = 4,
+    states: int = 2,
+    actions: int = 2,
+    users: int = 1000,
+    delta: float = 1e-6,
+    confidence: float = 0.999,
+    seed: int = 0,
+) -> AuditResult:
+    """Attack a mechanism of `MECHANISMS` in `trials` rounds per world and compare with the ε it claims."""
+    if mechanism not in MECHANISMS:
+        near = difflib.get_close_matches(mechanism, MECHANISMS, n=1, cutoff=0.0)[0]
+        raise ValueError(f"there is no mechanism {mechanism!r} to audit; did you mean {near!r}?")
+    if not (epsilon > 0.0 and math.isfinite(epsilon)):
+        raise ValueError(f"epsilon is {epsilon}; it must be positive and finite")
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta is {delta}; it must lie strictly between 0 and 1")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence is {confidence}; it must lie strictly between 0 and 1")
+    if trials < 100:
+        raise ValueError(f"trials is {trials}; fewer than 100 show nothing")
+    for name, value in (("horizon", horizon), ("episodes", episodes), ("users", users)):
+        if value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1")
+    if min(states, actions) < 1 or states * actions < 2:
+        raise ValueError(f"{states} states and {actions} actions are one cell; two users need two to differ in")
+    game = MECHANISMS[mechanism].game(Settings(epsilon, horizon, episodes, states, actions, users, delta))
+    return audited(mechanism, game, trials, confidence, seed)

@@ -1,0 +1,1 @@
+"""How sums of people are released over time."""

@@ -1,0 +1,182 @@
+"""One fresh noise per epoch and counter; every user is in one epoch, so nothing is paid twice. Proof: epochs.md."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from discreet.mdp import Floats, Ints
+from discreet.people.counts import CountSpec
+from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
+from discreet.privacy.families import (
+    Family,
+    Mechanism,
+    Shares,
+    calibrated,
+    check_common,
+    chosen_mechanism,
+    reward_rounding,
+    share_weights,
+    union_width,
+)
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.sums.streams import CountStream, assumptions, natural
+from discreet.releases.counts import PerTable
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """The users between two releases form an epoch; its sums get noise once, and releases add up noisy epochs.
+
+    Per epoch: Laplace noise of scale Δ₁/ε_f, or Gaussian noise of variance Δ₂²/(2ρ_f).
+    `window="all"` sums all epochs; "restart" lets every cell (s,a), with all its tables, start again at the newest
+    epoch when that epoch alone has a better ratio of noisy visits to noise, N̂_new > (N̂_old + N̂_new)/√epochs: epochs
+    in which a cell was hardly visited then stop adding noise to it. Both are post-processing.
+
+    Guarantee: joint DP with the stated budget per user, for any number of epochs chosen on the fly, epochs.md.
+    Width: exact tails, for an unlimited number of releases, epochs.md.
+    Source: block release, [QW23] with L = 1.  Cost: one draw per counter and epoch; memory does not grow.
+    """
+
+    budget: Budget
+    neighbours: Neighbours = "replace"
+    mechanism: Mechanism | None = None
+    shares: Shares = None
+    beta: float = 0.01
+    window: Literal["all", "restart"] = "all"
+    episodes_per_user: int = 1
+
+    def __post_init__(self) -> None:
+        check_common(self.neighbours, self.beta, self.episodes_per_user)
+        object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
+        object.__setattr__(self, "shares", share_weights(self.shares))
+        if self.window not in ("all", "restart"):
+            raise ValueError(f"window is {self.window!r}; it must be 'all' or 'restart'")
+
+    def families(self, spec: CountSpec) -> tuple[Family, ...]:
+        """The noise of every epoch, per table."""
+        assert self.mechanism is not None
+        return calibrated(
+            self.budget,
+            self.mechanism,
+            self.neighbours,
+            spec,
+            self.shares,
+            episodes_per_user=self.episodes_per_user,
+        )
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> EpochStream:
+        return EpochStream(self, spec, num_episodes, noise)
+
+
+class EpochStream(CountStream):
+    """Raw sums of the open epoch only; noisy sums of the epochs in every cell's window."""
+
+    _state: ClassVar[tuple[str, ...]] = ("_window", "_lengths", "_epochs")
+
+    def __init__(self, epochs: Epochs, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        families = epochs.families(spec)
+        guarantee = guarantee_of(
+            [family.entry for family in families if family.entry is not None],
+            "joint",
+            epochs.neighbours,
+            epochs.budget,
+            episodes_per_user=epochs.episodes_per_user,
+            assumptions=assumptions(
+                num_episodes, noise, "when an epoch ends depends on public numbers and releases only"
+            ),
+        )
+        super().__init__(epochs, spec, num_episodes, noise, families, guarantee, epochs.beta)
+        self._restarts = epochs.window == "restart"
+        self._window: Ints = np.zeros(self._blocks.size, dtype=np.int64)
+        self._lengths: Ints = np.zeros(spec.shapes()["visits"], dtype=np.int64)  # epochs in every cell's window
+        self._epochs = 0
+        successors = np.repeat(np.arange(self._lengths.size), spec.num_states)
+        cells = np.arange(self._lengths.size)
+        self._cell_of = np.concatenate([cells, successors, cells])  # of every counter
+
+    def _advance(self) -> None:
+        if not self._sums.num_episodes:
+            return
+        newest = self._sums.flat + self._blocks.draw()
+        self._sums.clear()
+        self._epochs += 1
+        if self._restarts and self._epochs > 1:
+            lengths = self._lengths.reshape(-1) + 1
+            new, old = newest[: lengths.size], self._window[: lengths.size]
+            restart = new * np.sqrt(lengths) > old + new
+            self._window = np.where(restart[self._cell_of], newest, self._window + newest)
+            self._lengths = np.where(restart, 1, lengths).reshape(self._lengths.shape)
+        else:
+            self._window += newest
+            self._lengths += 1
+
+    def _noisy(self) -> Ints | Floats:
+        return self._window
+
+    def _widths(self) -> PerTable:
+        released = sum(family.entry is not None for family in self._families)
+        rounding = reward_rounding(self._sums.spec, self._sums.num_episodes)
+        lengths = np.unique(self._lengths) if self._restarts else np.array([self._epochs])
+        widths: list[float | Floats] = []
+        for family in self._families:
+            extra = rounding if family.name == "rewards" else 0.0
+            if family.entry is None or self._epochs == 0:
+                widths.append(extra)
+            elif self._restarts:
+                table = np.zeros(self._epochs + 1)
+                for length in lengths.tolist():
+                    start = self._epochs - length + 1
+                    table[length] = window_width(family, block_of(length), start, self._beta / released) + extra
+                widths.append(self._by_cell(family, table[self._lengths]))
+            else:
+                widths.append(window_width(family, block_of(self._epochs), None, self._beta / released) + extra)
+        return natural(self._families, widths)
+
+    def _deviations(self) -> PerTable:
+        if not self._restarts:
+            return natural(self._families, [math.sqrt(self._epochs) * family.deviation for family in self._families])
+        spread = np.sqrt(self._lengths)
+        return natural(
+            self._families, [self._by_cell(family, spread * family.deviation) for family in self._families]
+        )
+
+    def _by_cell(self, family: Family, values: Floats) -> Floats:
+        """A number per cell, shaped like the family's table."""
+        cells = values[..., None] if len(family.shape) > values.ndim else values
+        return np.broadcast_to(cells, family.shape)
+
+
+class Block(NamedTuple):
+    """Some consecutive numbers that share one width: single numbers at first, then steps of an eighth."""
+
+    rank: int  # 1, 2, ...
+    first: int
+    last: int
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+
+def block_of(number: int) -> Block:
+    rank, first, last = 1, 1, 1
+    while last < number:
+        rank, first, last = rank + 1, last + 1, last + 1 + last // 8
+    return Block(rank, first, last)
+
+
+def window_width(family: Family, lengths: Block, start: int | None, beta: float) -> float:
+    """Width, in integer units, of sums of consecutive noises from epoch `start` on (None: always from the first).
+
+    Block i of lengths spends β/(i(i+1)); within a block, Lévy's inequality bounds all partial sums by twice the tail
+    of the longest. Starting points with i binary digits share 1/(i(i+1)) of that, in equal parts.
+    """
+    share = beta / (lengths.rank * (lengths.rank + 1))
+    if start is not None:
+        digits = start.bit_length()
+        share /= digits * (digits + 1) * 2 ** (digits - 1)
+    return union_width(family, [lengths.last], [1.0 if lengths.size == 1 else 2.0], share)

@@ -1,0 +1,44 @@
+"""No noise and no privacy: the twin every learner is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import Episodes
+from discreet.privacy.accounting import Guarantee, LedgerEntry, no_privacy
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.sums.raw import RawSums
+from discreet.releases.counts import PrivateCounts
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Releases the sums as they are. Guarantee: none (ε = ∞). Width: 0."""
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ExactStream:
+        return ExactStream(spec, num_episodes)
+
+
+class ExactStream:
+    guarantee: Guarantee = no_privacy()
+    ledger: tuple[LedgerEntry, ...] = ()
+
+    def __init__(self, spec: CountSpec, num_episodes: int) -> None:
+        self._sums = RawSums(spec, num_episodes)
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        self._sums.add(contribution)
+
+    def release(self) -> PrivateCounts:
+        spec, tables = self._sums.spec, self._sums.tables()
+        return PrivateCounts(
+            tables["visits"].astype(np.float64),
+            tables["transitions"].astype(np.float64),
+            np.asarray(tables["rewards"] * spec.grid, dtype=np.float64),
+            spec.horizon,
+            self._sums.num_episodes,
+            reward_range=spec.reward_range,
+        )

@@ -1,0 +1,86 @@
+"""The vault of a stream: raw integer sums that are added to, read by the mechanism, and never leave."""
+
+from __future__ import annotations
+
+import math
+from typing import NoReturn
+
+import numpy as np
+
+from discreet.mdp import Ints
+from discreet.people.counts import LARGEST_SUM, UNBOUNDED_REWARD, Counts, CountSpec
+from discreet.people.episodes import Episodes
+
+
+class RawSums:
+    """Running sums of at most `num_episodes` users. Refuses to be pickled or printed.
+
+    The tables are views of one array, `flat`, so that a mechanism treats all counters in one stroke.
+    """
+
+    def __init__(self, spec: CountSpec, num_episodes: int) -> None:
+        if isinstance(num_episodes, bool) or int(num_episodes) != num_episodes or num_episodes < 1:
+            raise ValueError(f"num_episodes is {num_episodes!r}; declare a whole number of at least 1")
+        unit = spec.reward_units if spec.reward_range is not None else math.ceil(UNBOUNDED_REWARD / spec.grid)
+        if num_episodes * spec.horizon * max(unit, 1) >= LARGEST_SUM:
+            raise ValueError(
+                f"{num_episodes} episodes of {spec.horizon} steps on a reward grid of {spec.grid:g} could overflow "
+                "64-bit sums; use a coarser grid"
+            )
+        self.spec, self.limit, self.num_episodes, self.clipped = spec, int(num_episodes), 0, 0
+        sizes = [int(np.prod(shape)) for shape in spec.shapes().values()]
+        self.flat: Ints = np.zeros(sum(sizes), dtype=np.int64)
+        parts = np.split(self.flat, np.cumsum(sizes)[:-1])
+        visits, transitions, rewards = (
+            part.reshape(shape) for part, shape in zip(parts, spec.shapes().values(), strict=True)
+        )
+        self._totals = Counts(visits, transitions, rewards, 0)
+
+    def add(self, contribution: Episodes | Counts) -> int:
+        """Add disjoint users; how many. Bad input and an overrun are refused before anything changes."""
+        users = len(contribution) if isinstance(contribution, Episodes) else contribution.num_episodes
+        if self.num_episodes + users > self.limit:
+            raise ValueError(
+                f"{users} more episodes would exceed the {self.limit} declared when the stream was opened "
+                f"({self.num_episodes} seen); nothing was added"
+            )
+        if isinstance(contribution, Episodes):
+            self.clipped += self._totals.accumulate(contribution, self.spec)
+        else:
+            self._check(contribution)
+            for (_, total), (_, table) in zip(self._totals.tables(), contribution.tables(), strict=True):
+                total += table
+            self.clipped += contribution.clipped
+        self.num_episodes += users
+        return users
+
+    def _check(self, counts: Counts) -> None:
+        """Sums of another shape, or larger than so many users of this spec can make, would void the calibration."""
+        steps = counts.num_episodes * self.spec.horizon
+        largest = {"visits": 1, "transitions": 1, "rewards": self.spec.reward_units}
+        for (name, total), (_, table) in zip(self._totals.tables(), counts.tables(), strict=True):
+            if table.shape != total.shape or table.dtype != total.dtype:
+                raise ValueError(
+                    f"{name} have shape {table.shape} and type {table.dtype}; "
+                    f"this stream holds {total.shape} of {total.dtype}"
+                )
+            if self.spec.reward_range is None and name == "rewards":
+                continue
+            if counts.num_episodes < 0 or table.min() < 0 or table.sum() > steps * largest[name]:
+                raise ValueError(
+                    f"{name} are not sums of {counts.num_episodes} episodes of at most {self.spec.horizon} steps"
+                )
+
+    def tables(self) -> dict[str, Ints]:
+        """The live raw tables, for the mechanism of the owning stream only."""
+        return dict(self._totals.tables())
+
+    def clear(self) -> None:
+        """Forget the sums (not the number of users): used where every epoch starts afresh."""
+        self.flat[...] = 0
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("raw sums are secret and cannot be pickled; use the stream's checkpoint")
+
+    def __repr__(self) -> str:
+        return f"RawSums({self.num_episodes} of {self.limit} episodes)"

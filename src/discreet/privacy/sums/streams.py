@@ -1,0 +1,155 @@
+"""The common half of every stream of counts: the vault, the memory of the last release, encrypted checkpoints."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from discreet.kernels.models import scaled_tables
+from discreet.mdp import Floats, Ints
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import Episodes
+from discreet.privacy.accounting import Guarantee, LedgerEntry
+from discreet.privacy.families import Blocks, Family
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.sums.raw import RawSums
+from discreet.releases.counts import PerTable, PrivateCounts
+
+NONCE_BYTES = 12
+SIMULATION = "the noise is seeded: a simulation, which protects nobody"
+
+
+def assumptions(num_episodes: int, noise: NoiseSource, *others: str) -> tuple[str, ...]:
+    """What the guarantee of a stream rests on, in words."""
+    declared = f"at most {num_episodes} episodes, declared in advance"
+    return (declared, *others, *((SIMULATION,) if noise.simulation else ()))
+
+
+class CountStream(ABC):
+    """Takes in users, gives out noisy sums. Raw sums stay in `_sums`; nothing made here refers to them.
+
+    A subclass says how noise grows (`_advance`, which may draw) and what the noisy sums are (`_noisy`, which may
+    not), so that a release is drawn once and two releases without an `add` are the same object.
+    """
+
+    #: Names of the attributes that make up the mutable state beside the raw sums.
+    _state: ClassVar[tuple[str, ...]] = ()
+    #: Blocks of noise that may be drawn at once.
+    _ahead: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        privatizer: object,
+        spec: CountSpec,
+        num_episodes: int,
+        noise: NoiseSource,
+        families: Sequence[Family],
+        guarantee: Guarantee,
+        beta: float,
+    ) -> None:
+        self._sums = RawSums(spec, num_episodes)
+        self._families = tuple(families)
+        self._units = np.array([0.0 if family.entry is None else family.unit for family in families])
+        ends = np.cumsum([family.size for family in families]).tolist()
+        # Where tables without a share of the budget lie: nothing of them is kept.
+        self._unpaid = [slice(end - f.size, end) for f, end in zip(families, ends, strict=True) if f.entry is None]
+        self._blocks = Blocks(families, noise, min(self._ahead, num_episodes))
+        self._beta = beta
+        self._configuration = f"{privatizer!r} {spec!r} {int(num_episodes)}".encode()
+        self._drawn = False  # whether the noise of the present sums has been drawn
+        self._last: PrivateCounts | None = None
+        self.guarantee = guarantee
+        self.ledger: tuple[LedgerEntry, ...] = guarantee.entries
+
+    @abstractmethod
+    def _advance(self) -> None:
+        """Draw what the next release needs, or refuse it before anything is drawn."""
+
+    @abstractmethod
+    def _noisy(self) -> Ints | Floats:
+        """All noisy sums, flat, in integer units."""
+
+    @abstractmethod
+    def _widths(self) -> PerTable: ...
+
+    @abstractmethod
+    def _deviations(self) -> PerTable: ...
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        if self._sums.add(contribution):
+            self._drawn, self._last = False, None
+        for part in self._unpaid:
+            self._sums.flat[part] = 0
+
+    def release(self) -> PrivateCounts:
+        if not self._drawn:
+            self._advance()
+            self._drawn = True
+        if self._last is None:
+            self._last = self._build()
+        return self._last
+
+    def _build(self) -> PrivateCounts:
+        spec = self._sums.spec
+        visits, transitions, rewards = tables = [np.empty(family.shape) for family in self._families]
+        scaled_tables(self._noisy(), self._units, visits, transitions, rewards)
+        for table in tables:
+            table.setflags(write=False)
+        return PrivateCounts(
+            visits,
+            transitions,
+            rewards,
+            horizon=spec.horizon,
+            num_episodes=self._sums.num_episodes,
+            widths=self._widths(),
+            deviations=self._deviations(),
+            beta=self._beta,
+            reward_range=spec.reward_range,
+        )
+
+    def checkpoint(self, key: bytes) -> bytes:
+        """The whole state, raw sums included, encrypted with AES-GCM under `key` (16, 24 or 32 bytes)."""
+        state = {name: getattr(self, name) for name in (*self._state, "_drawn")}
+        sums = (self._sums.flat, self._sums.num_episodes, self._sums.clipped)
+        self._blocks.forget()  # whoever goes on from here draws noise of her own
+        nonce = os.urandom(NONCE_BYTES)
+        return nonce + AESGCM(key).encrypt(nonce, pickle.dumps((sums, state)), self._configuration)
+
+    def restore(self, blob: bytes, key: bytes) -> None:
+        """Continue from a checkpoint of a stream opened with the same settings; this stream must be fresh.
+
+        Restore once: two streams grown from one checkpoint draw different noise for the same users and cost twice.
+        """
+        if self._sums.num_episodes or self._drawn:
+            raise ValueError("this stream has been used; restore into a freshly opened one")
+        try:
+            plain = AESGCM(key).decrypt(blob[:NONCE_BYTES], blob[NONCE_BYTES:], self._configuration)
+        except InvalidTag:
+            raise ValueError("the checkpoint was made with another key or other settings, or was altered") from None
+        sums, state = pickle.loads(plain)  # authenticated: made by `checkpoint` under this key
+        self._sums.flat[...], self._sums.num_episodes, self._sums.clipped = sums
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a stream holds raw sums and cannot be pickled or copied; use checkpoint(key)")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._sums.num_episodes} of {self._sums.limit} episodes)"
+
+
+def natural(families: Sequence[Family], values: Sequence[Any]) -> PerTable:
+    """One number or array per table, from integer units to natural ones; infinite where a table is not released."""
+    return PerTable(
+        *(
+            np.inf if family.entry is None else value * family.unit
+            for family, value in zip(families, values, strict=True)
+        )
+    )

@@ -1,0 +1,195 @@
+"""Continual release by a square-root factorisation of the prefix-sum matrix. Proof: toeplitz.md."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from discreet.mdp import Floats, Ints, frozen
+from discreet.people.counts import LARGEST_SUM, CountSpec
+from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
+from discreet.privacy.families import Family, Shares, calibrated, check_common, reward_rounding, share_weights
+from discreet.privacy.noise import LARGEST_SCALE, NoiseSource
+from discreet.privacy.sums.streams import CountStream, assumptions, natural
+from discreet.releases.counts import PerTable
+
+#: Finest and coarsest grid of the coefficients, as powers of two.
+MOST_BITS, FEWEST_BITS = 20, 8
+#: Largest num_blocks × counters: one GiB of measured and one GiB of raw blocks.
+LARGEST_HISTORY = 2**27
+#: Decoded sums are rounded to multiples of this.
+DECODED = 2.0**-8
+
+
+@dataclass(frozen=True)
+class Toeplitz:
+    """Noisy measurements y_t = Σ_{j≤t} ĉ_{t−j}·x_j + N_ℤ(0, σ²) of the blocks x_j, decoded into prefix sums.
+
+    ĉ_k = round(2^g·C(2k,k)/4^k): the lower-triangular square root of the prefix-sum matrix with coefficients on a
+    public grid, so that measurements are integers and nothing has to be charged for rounding them. The users between
+    two releases form a block; `num_blocks` of them are declared. σ² = (Δ₂·‖ĉ‖₂)²/(2ρ_f).
+
+    Guarantee: joint DP with the stated budget per user, toeplitz.md.   Width: sub-Gaussian tail, all releases.
+    Source: Fichtenberger, Henzinger & Upadhyay 2023; Henzinger, Upadhyay & Upadhyay 2023.
+    Differs: integer coefficients and noise.   Cost: memory and work per release grow with the number of blocks.
+    """
+
+    budget: Budget
+    num_blocks: int
+    neighbours: Neighbours = "replace"
+    shares: Shares = None
+    beta: float = 0.01
+    episodes_per_user: int = 1
+
+    def __post_init__(self) -> None:
+        check_common(self.neighbours, self.beta, self.episodes_per_user)
+        object.__setattr__(self, "shares", share_weights(self.shares))
+        if self.budget.kind == "pure" and math.isfinite(self.budget.total("laplace")):
+            raise ValueError("Toeplitz adds Gaussian noise, which gives no pure epsilon; state a delta or rho")
+        if int(self.num_blocks) != self.num_blocks or self.num_blocks < 1:
+            raise ValueError(f"num_blocks is {self.num_blocks!r}; declare a whole number of at least 1")
+
+    def families(self, spec: CountSpec, num_episodes: int) -> tuple[Family, ...]:
+        """The noise of every measurement, per table, in units of its own grid of coefficients."""
+        gains = {name: self.code(bits).norm for name, bits in self.grids(spec, num_episodes).items()}
+        return calibrated(
+            self.budget,
+            "gaussian",
+            self.neighbours,
+            spec,
+            self.shares,
+            episodes_per_user=self.episodes_per_user,
+            gain=gains,
+        )
+
+    def grids(self, spec: CountSpec, num_episodes: int) -> dict[str, int]:
+        """Bits of the coefficients per table: as many as 64-bit sums and the sampler have room for."""
+        plain = calibrated(
+            self.budget, "gaussian", self.neighbours, spec, self.shares, episodes_per_user=self.episodes_per_user
+        )
+        norm = square_root(self.num_blocks, MOST_BITS).norm / 2**MOST_BITS
+        grids = {}
+        for family in plain:
+            largest = num_episodes * spec.horizon * (spec.reward_units if family.name == "rewards" else 1)
+            room = math.log2(LARGEST_SUM / largest)
+            if family.scale > 0.0:
+                room = min(room, math.log2(LARGEST_SCALE / (family.scale * norm)))
+            grids[family.name] = min(MOST_BITS, math.floor(room - 0.01))
+            if grids[family.name] < FEWEST_BITS:
+                raise ValueError(
+                    f"the measurements of {family.name} would not fit in 64 bits; use a coarser reward grid"
+                )
+        return grids
+
+    def code(self, bits: int) -> Code:
+        return square_root(int(self.num_blocks), bits)
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ToeplitzStream:
+        return ToeplitzStream(self, spec, num_episodes, noise)
+
+
+@dataclass(frozen=True, eq=False)
+class Code:
+    """First columns of the encoder Ĉ (integers) and of the decoder D = A·Ĉ⁻¹, A the prefix-sum matrix."""
+
+    encoder: Ints  # (B,)
+    decoder: Floats  # (B,)
+
+    @property
+    def norm(self) -> float:
+        """Largest column norm of Ĉ, that of the first column."""
+        return math.sqrt(sum(int(c) ** 2 for c in self.encoder.tolist()))
+
+    def row_norm(self, block: int) -> float:
+        """Norm of the row of D that makes up the prefix of so many blocks."""
+        return float(np.linalg.norm(self.decoder[:block]))
+
+
+@lru_cache(maxsize=32)
+def square_root(num_blocks: int, bits: int) -> Code:
+    """c_k = c_{k−1}·(2k−1)/(2k) on a grid of 2^−bits; d from Σ_{k≤t} ĉ_k·d_{t−k} = 1 for every t."""
+    k = np.arange(1, num_blocks, dtype=np.float64)
+    c = np.concatenate([[1.0], np.cumprod((2.0 * k - 1.0) / (2.0 * k))])
+    encoder = np.rint(c * 2.0**bits)
+    decoder = np.zeros(num_blocks)
+    for t in range(num_blocks):
+        decoder[t] = (1.0 - encoder[1 : t + 1] @ decoder[:t][::-1]) / encoder[0]
+    return Code(frozen(encoder, np.int64), frozen(decoder))
+
+
+class ToeplitzStream(CountStream):
+    """Raw blocks (secret), measurements (public) and the present estimate."""
+
+    _state = ("_raw", "_measured", "_estimate", "_blocks_seen")
+
+    def __init__(self, toeplitz: Toeplitz, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        counters = sum(math.prod(shape) for shape in spec.shapes().values())
+        if toeplitz.num_blocks * counters > LARGEST_HISTORY:
+            raise ValueError(
+                f"{toeplitz.num_blocks} blocks of {counters} counters exceed the {LARGEST_HISTORY} values this "
+                "stream may remember; declare fewer blocks, pool the stages, or use Tree"
+            )
+        families = toeplitz.families(spec, num_episodes)
+        guarantee = guarantee_of(
+            [family.entry for family in families if family.entry is not None],
+            "joint",
+            toeplitz.neighbours,
+            toeplitz.budget,
+            episodes_per_user=toeplitz.episodes_per_user,
+            assumptions=assumptions(
+                num_episodes, noise, f"at most {toeplitz.num_blocks} releases, declared in advance"
+            ),
+        )
+        super().__init__(toeplitz, spec, num_episodes, noise, families, guarantee, toeplitz.beta)
+        self._limit = int(toeplitz.num_blocks)
+        self._codes = [toeplitz.code(bits) for bits in toeplitz.grids(spec, num_episodes).values()]
+        self._raw = [np.zeros((self._limit, family.size), dtype=np.int64) for family in families]
+        self._measured = [np.zeros((self._limit, family.size)) for family in families]
+        self._estimate = np.zeros(counters)
+        self._blocks_seen = 0
+
+    def _advance(self) -> None:
+        if not self._sums.num_episodes:
+            return
+        t = self._blocks_seen
+        if t == self._limit:
+            raise ValueError(
+                f"all {self._limit} declared blocks have been released; open the stream with a larger num_blocks"
+            )
+        noise, start = self._blocks.draw(), 0
+        for family, code, raw, measured in zip(self._families, self._codes, self._raw, self._measured, strict=True):
+            part = slice(start, start + family.size)
+            raw[t] = self._sums.flat[part]
+            measured[t] = code.encoder[t::-1] @ raw[: t + 1] + noise[part]
+            prefix = code.decoder[t::-1] @ measured[: t + 1]
+            self._estimate[part] = np.rint(prefix / DECODED) * DECODED  # sums are whole: drops rounding errors
+            start += family.size
+        self._sums.clear()
+        self._blocks_seen = t + 1
+
+    def _noisy(self) -> Ints | Floats:
+        return self._estimate
+
+    def _widths(self) -> PerTable:
+        """σ·‖row of D‖·√(2·ln(2mB/β_f)): a discrete Gaussian is sub-Gaussian with its own σ [CKS20]."""
+        released = sum(family.entry is not None for family in self._families)
+        seen = reward_rounding(self._sums.spec, self._sums.num_episodes)
+        widths = []
+        for family, code in zip(self._families, self._codes, strict=True):
+            tail = math.sqrt(2.0 * math.log(2.0 * family.size * self._limit * released / self._beta))
+            exact = seen if family.name == "rewards" else 0.0
+            decoding = 0.5 * DECODED + 1e-12 * seen * (
+                self._sums.spec.reward_units if family.name == "rewards" else 1
+            )
+            widths.append(family.scale * code.row_norm(self._blocks_seen) * tail + exact + decoding)
+        return natural(self._families, widths)
+
+    def _deviations(self) -> PerTable:
+        values = [
+            family.deviation * code.row_norm(self._blocks_seen)
+            for family, code in zip(self._families, self._codes, strict=True)
+        ]
+        return natural(self._families, values)

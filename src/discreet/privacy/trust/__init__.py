@@ -1,0 +1,1 @@
+"""Who adds the noise, and to what."""

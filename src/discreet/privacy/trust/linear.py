@@ -1,0 +1,250 @@
+"""Sums of ψψᵀ and ψy with jointly calibrated Gaussian noise, in exact integers. Proof: linear.md."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from discreet.device.encoders import below
+from discreet.mdp import Floats
+from discreet.people.counts import CountSpec
+from discreet.privacy.accounting import (
+    MARGIN,
+    Budget,
+    Guarantee,
+    LedgerEntry,
+    Neighbours,
+    compose_parallel,
+    gaussian_entry,
+    guarantee_of,
+)
+from discreet.privacy.families import check_common, samplable
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.sums.streams import assumptions
+from discreet.privacy.tails import symmetric_matrix_width, vector_width
+from discreet.releases.regressions import PrivateRegression, Target
+
+if TYPE_CHECKING:
+    from discreet.people.counting import Trajectories
+
+#: Features are multiples of 2^−12, so that sums of products of two are exact in 53 bits for up to 2²⁹ users.
+FEATURE_BITS = 12
+TARGET_BITS = 16
+EXACT_BITS = 52
+
+
+def regression_cost(
+    neighbours: Neighbours,
+    matrix_deviation: float,
+    bounds: Sequence[float],
+    vector_deviations: Sequence[float],
+    episodes_per_user: int = 1,
+) -> float:
+    """ρ of one regression, from the noise that was added and where its targets were clipped: linear.md.
+
+    μ = 1/(2s²), W = Σ B²/σ²: m²·(μ + W + W²/(4μ)) for replace, m²·(μ + W)/2 for zero-out.
+    """
+    if matrix_deviation <= 0.0 or min(vector_deviations) <= 0.0:
+        return math.inf
+    mu = 0.5 / matrix_deviation**2
+    W = math.fsum((bound / sigma) ** 2 for bound, sigma in zip(bounds, vector_deviations, strict=True))
+    one = mu + W + W * W / (4.0 * mu) if neighbours == "replace" else 0.5 * (mu + W)
+    return episodes_per_user**2 * one
+
+
+@dataclass(frozen=True)
+class LinearMoments:
+    """One regression per step (and one more for variances, if they are wanted), all at the stated budget.
+
+    A regression with budget ρ: μ = ρ/(1 + θ/2)², W = θ·μ, θ = 1; matrix noise of variance 1/(2μ) off and 1/μ on the
+    diagonal, noise of variance B²·k/W on each of k vectors with |y| ≤ B (zero-out: μ = 2ρ/(1 + θ)).
+    `split`: by a coin of her own, a user serves the variances or the values, either at the whole budget.
+
+    Guarantee: central ρ-zCDP per user, linear.md.  Source: [QW22] Alg. 2.
+    Differs: 1. calibrated jointly; 2. integer noise on integer sums; 3. a group per regression.
+    Cost: one product of matrices per regression.
+    """
+
+    budget: Budget
+    neighbours: Neighbours = "replace"
+    variances: bool = False
+    split: bool = False
+    episodes_per_user: int = 1
+    beta: float = 0.01
+    balance: float = 1.0  # θ
+
+    def __post_init__(self) -> None:
+        check_common(self.neighbours, self.beta, self.episodes_per_user)
+        if self.budget.kind == "pure" and self.budget.epsilon != math.inf:
+            raise ValueError("regressions carry Gaussian noise, which gives no pure epsilon: state a delta or rho")
+        if not 0.0 < self.balance <= 2.0:
+            raise ValueError(f"balance is {self.balance}; it must lie in (0, 2]")
+
+    def shares(self, horizon: int) -> dict[str, float]:
+        """The ρ of every regression, by what it is for."""
+        rho = self.budget.total("gaussian")
+        steps = max(horizon - 1, 1)
+        if not self.variances:
+            return {"values": rho / horizon}
+        if self.split:
+            return {"values": rho / horizon, "variances": rho / steps}
+        return {"values": rho / (horizon + steps), "variances": rho / (horizon + steps)}
+
+    def deviations(self, rho: float, bounds: Sequence[float]) -> tuple[float, tuple[float, ...]]:
+        """(off-diagonal deviation of the matrix noise, deviations of the vectors' noise)."""
+        if not math.isfinite(rho):
+            return 0.0, tuple(0.0 for _ in bounds)
+        each = rho / self.episodes_per_user**2
+        theta = self.balance
+        mu = each / (1.0 + theta / 2.0) ** 2 if self.neighbours == "replace" else 2.0 * each / (1.0 + theta)
+        enlarged = 1.0 + MARGIN
+        share = theta * mu / len(bounds)
+        return math.sqrt(0.5 / mu) * enlarged, tuple(bound / math.sqrt(share) * enlarged for bound in bounds)
+
+    def open(self, users: Trajectories, spec: CountSpec, num_successors: int, noise: NoiseSource) -> MomentStream:
+        return MomentStream(self, users, spec, num_successors, noise)
+
+
+class MomentStream:
+    """Holds the rows of all users; what leaves are noisy moments, each asked for once."""
+
+    def __init__(
+        self, private: LinearMoments, users: Trajectories, spec: CountSpec, num_successors: int, noise: NoiseSource
+    ) -> None:
+        self._private, self._users, self._spec, self._noise = private, users, spec, noise
+        self.horizon, self.num_users, self.num_successors = spec.horizon, users.num_users, num_successors
+        self._shares = private.shares(spec.horizon)
+        self._asked: set[tuple[int, str]] = set()
+        self._half = below(noise, 2, users.num_users) == 1  # a coin per user: no data, no order
+        order = np.argsort(users.step.astype(np.int32), kind="stable")
+        ends = np.searchsorted(users.step[order], np.arange(spec.horizon + 1))
+        self._rows = [order[ends[h] : ends[h + 1]] for h in range(spec.horizon)]
+        self._released: list[dict[str, Any]] = []
+
+    def regress(self, step: int, part: str, features: Floats, targets: Sequence[Target]) -> PrivateRegression:
+        """Noisy Σψψᵀ and Σψy over the rows of a step."""
+        private, users, spec = self._private, self._users, self._spec
+        if part not in self._shares:
+            raise ValueError(f"part is {part!r}; this stream has {', '.join(self._shares)}")
+        if (step, part) in self._asked or not 0 <= step < self.horizon:
+            raise ValueError(f"the {part} of step {step} have been released or do not exist; each is paid for once")
+        if part == "variances" and step == self.horizon - 1:
+            raise ValueError("after the last step nothing varies: its variances are not paid for")
+        grid = np.trunc(np.asarray(features, dtype=np.float64) * 2.0**FEATURE_BITS)  # towards 0: norms do not grow
+        if (
+            not (np.linalg.norm(features, axis=-1) <= 1.0 + 1e-12).all()
+            or (np.linalg.norm(grid, axis=-1) > 2.0**FEATURE_BITS).any()
+        ):
+            raise ValueError("a feature vector is longer than 1; rescale the features")
+        self._asked.add((step, part))
+        rows = self._rows[step]
+        if private.split and private.variances:
+            rows = rows[self._half[users.person[rows]] == (part == "variances")]
+        A, d = grid.shape[1:]
+        cells, after, paid = users.state[rows] * A + users.action[rows], users.next_state[rows], users.units[rows]
+        visits = np.bincount(cells, minlength=grid.shape[0] * A)
+        seen = np.flatnonzero(visits)  # rows of one cell have one ψ: sums over cells are the sums over rows
+        X = grid.reshape(-1, d)[seen]
+        deviation, vector_deviations = private.deviations(self._shares[part], [t.bound for t in targets])
+        self._released.append(
+            {
+                "statistic": f"regressions of {part}",
+                "step": step,
+                "matrix_deviation": deviation,
+                "vector_deviations": list(vector_deviations),
+                "clipped_at": [float(t.bound) for t in targets],
+            }
+        )
+        unit = 2.0 ** (2 * FEATURE_BITS)
+        raw = np.rint((X * visits[seen, None]).T @ X).astype(np.int64)
+        matrix = self._symmetric(raw, deviation * unit) / unit
+        vectors, rounding = [], 0.0
+        for target, sigma in zip(targets, vector_deviations, strict=True):
+            bits = _target_bits(self.num_users * private.episodes_per_user, target.bound)
+            rounding = max(rounding, 2.0 ** -(bits + 1) + spec.grid)
+            limit = math.ceil(target.bound * 2**bits)
+            successor = target.successor.reshape(grid.shape[0] * A, -1)[cells, after]
+            goal = target.reward_weight.reshape(-1)[cells] * (paid * spec.grid) + successor
+            whole = np.clip(np.rint(goal * 2.0**bits), -limit, limit)
+            each = 2.0 ** (FEATURE_BITS + bits)
+            scale = samplable(part, sigma * each * limit / (target.bound * 2**bits)) if sigma > 0 else 0.0
+            sums = np.bincount(cells, weights=whole, minlength=grid.shape[0] * A)[seen]
+            vectors.append(
+                (np.rint(X.T @ sums).astype(np.int64) + self._noise.gaussian(scale, d)).astype(np.float64) / each
+            )
+        beta = private.beta
+        return PrivateRegression(
+            matrix,
+            tuple(vectors),
+            symmetric_matrix_width(deviation, d, beta) if deviation > 0 else 0.0,
+            tuple(vector_width(sigma, d, beta) if sigma > 0 else 0.0 for sigma in vector_deviations),
+            self.num_users,
+            deviation,
+            vector_deviations,
+            self.num_users * private.episodes_per_user,
+            math.sqrt(d) * 2.0**-FEATURE_BITS,
+            rounding,
+        )
+
+    def _symmetric(self, raw: np.ndarray[tuple[int, ...], np.dtype[np.int64]], deviation: float) -> Floats:
+        """Upper triangle with noise, mirrored: variance s² off the diagonal, 2s² on it."""
+        d = raw.shape[0]
+        scale = samplable("moments", deviation) if deviation > 0 else 0.0
+        noise = np.zeros((d, d), dtype=np.int64)
+        above = np.triu_indices(d, 1)
+        noise[above] = self._noise.gaussian(scale, len(above[0]))
+        noise += noise.T
+        noise[np.diag_indices(d)] = self._noise.gaussian(math.sqrt(2.0) * scale, d)
+        return (raw + noise).astype(np.float64)
+
+    def parts(self) -> dict[str, Guarantee]:
+        """The guarantee of everything that the stream may release, per part of the users."""
+        private, H = self._private, self.horizon
+        entries: dict[str, list[LedgerEntry]] = {}
+        for part, rho in self._shares.items():
+            who = f"users for {part}" if private.split and private.variances else "all users"
+            count = H if part == "values" else max(H - 1, 0)
+            if count:
+                one = math.sqrt(2.0 * rho) / private.episodes_per_user if math.isfinite(rho) else 1.0
+                scale = 1.0 + MARGIN if math.isfinite(rho) else 0.0
+                entries.setdefault(who, []).append(gaussian_entry(f"regressions of {part}", one, scale, count))
+        return {
+            who: guarantee_of(
+                found,
+                "central",
+                private.neighbours,
+                private.budget,
+                episodes_per_user=private.episodes_per_user,
+                assumptions=assumptions(
+                    self.num_users * private.episodes_per_user,
+                    self._noise,
+                    "features are public, and what is regressed depends on earlier releases only",
+                ),
+            )
+            for who, found in entries.items()
+        }
+
+    @property
+    def guarantee(self) -> Guarantee:
+        found = list(self.parts().values())
+        return compose_parallel(found) if len(found) > 1 else found[0]
+
+    def released(self) -> list[dict[str, Any]]:
+        """What was added to every regression and where its targets were clipped: what its cost follows from."""
+        return [dict(record) for record in self._released]
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a stream holds raw rows and cannot be pickled or copied")
+
+    def __repr__(self) -> str:
+        return f"MomentStream({self.num_users} users)"
+
+
+def _target_bits(users: int, bound: float) -> int:
+    """Bits after the point of a target: as many as keep sums exact, at most 16 together with those before it."""
+    whole = max(0, math.ceil(math.log2(max(bound, 1e-9))))
+    return min(TARGET_BITS - whole, EXACT_BITS - FEATURE_BITS - whole - math.ceil(math.log2(max(users, 2))) - 1)

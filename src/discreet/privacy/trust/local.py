@@ -1,0 +1,413 @@
+"""Local privacy: every user randomises at home, so the server holds nothing that needs guarding.
+
+Two reports. `LocalLaplace` adds noise to every counter of the user's tables; `LocalSampled` sends one step of her
+episode, drawn by her own coin, in optimised unary encoding. The proofs are in local.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from discreet.device.encoders import LaplaceEncoder, Report, SampledEncoder, Tables, unary_cost
+from discreet.mdp import Ints
+from discreet.people.counts import LARGEST_SUM, Counts, CountSpec
+from discreet.people.episodes import Episodes
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
+from discreet.privacy.families import Shares, calibrated, check_common, reward_rounding, share_weights
+from discreet.privacy.noise import NoiseSource, exponential_bounds
+from discreet.privacy.sums.raw import RawSums
+from discreet.privacy.sums.streams import assumptions, natural
+from discreet.privacy.tails import running_width
+from discreet.releases.counts import PerTable, PrivateCounts
+
+#: Noisy values drawn at a time on behalf of many users: 8 MiB.
+CHUNK = 2**20
+#: From this many users on, simulations draw sums of noise instead of summing draws (same law).
+COMPOUND = 32
+
+ONE_REPORT = "every user sends one report, made on her own device with her own secret noise"
+
+
+def _check(budget: Budget, neighbours: str, beta: float) -> None:
+    check_common(neighbours, beta, 1)
+    if neighbours != "replace":
+        raise ValueError("local privacy compares any two users, so neighbours must be 'replace'")
+    if budget.kind != "pure":
+        raise ValueError(f"local reports spend pure epsilon, got a {budget.kind} budget; state epsilon alone")
+
+
+def _tables(spec: CountSpec) -> Tables:
+    if spec.reward_range is None:
+        raise ValueError(
+            "reward_range is None, so that one reward could be arbitrarily large; declare the range rewards are "
+            "clipped to"
+        )
+    return Tables(spec.num_states, spec.num_actions, spec.horizon, spec.stages, spec.grid, spec.reward_range)
+
+
+class Crowd:
+    """The users seen so far: how many, and the names of those who sent a report themselves.
+
+    A message has been seen when it is refused, so that it spends its user like any other: names come first.
+    """
+
+    def __init__(self, limit: int) -> None:
+        if limit < 1:
+            raise ValueError(f"num_episodes is {limit}; declare at least 1")
+        self.limit, self.size = int(limit), 0
+        self._names: set[str] = set()
+
+    def check(self, users: int) -> None:
+        if self.size + users > self.limit:
+            raise ValueError(
+                f"{users} more episodes would exceed the {self.limit} declared when the stream was opened "
+                f"({self.size} seen); nothing was added"
+            )
+
+    def claim(self, user: str) -> None:
+        """Before a message is looked at: its sender has now sent one, whatever becomes of it."""
+        if user in self._names:
+            raise ValueError("this user has already sent a report; a second one would cost her epsilon again")
+        self._names.add(user)
+        self.check(1)
+
+
+# Laplace noise on every counter -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LocalLaplace:
+    """Every user adds noise to every counter of her own tables: x + DLap(b_f), b_f = 2H/ε_f (rewards: ×units).
+
+    Guarantee: ε-LDP for any two episodes, ε = Σ_f ε_f (local.md).   Width: `running_width`, all releases at once.
+    Source: [QW23] §5.2, [BZZDTCC24] §5.2.
+    Differs: (1) the printed scale, H/ε_f, forgets that two episodes may share no cell; `calibration="paper"` keeps it
+    and reports what it gives: 2ε. (2) Integer noise, rewards on a grid. (3) Widths from the tails, not O(·).
+    Cost: one draw per user and counter (`CHUNK` at a time); simulations draw the sum over users directly.
+    """
+
+    budget: Budget
+    shares: Shares = None
+    beta: float = 0.01
+    calibration: Literal["true", "paper"] = "true"
+    neighbours: Neighbours = "replace"
+
+    def __post_init__(self) -> None:
+        _check(self.budget, self.neighbours, self.beta)
+        share_weights(self.shares)
+        if self.calibration not in ("true", "paper"):
+            raise ValueError(f"calibration is {self.calibration!r}; it must be 'true' or 'paper'")
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> LocalLaplaceStream:
+        return LocalLaplaceStream(self, spec, num_episodes, noise)
+
+
+#: Width of running sums of local noise; the same few are asked for again whenever a stream is opened.
+summed_width = lru_cache(maxsize=256)(running_width)
+
+
+class LocalLaplaceStream:
+    """Sums of randomised reports. Holds no raw number: noise is added before anything is kept."""
+
+    def __init__(self, privatizer: LocalLaplace, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        tables = _tables(spec)
+        printed = privatizer.calibration == "paper"
+        self._spec, self._noise, self._beta = spec, noise, privatizer.beta
+        self._crowd = Crowd(num_episodes)
+        self._families = calibrated(
+            privatizer.budget, "laplace", "replace", spec, privatizer.shares, factor=1.0 if printed else None
+        )
+        visits, transitions, rewards = (None if f.entry is None else f.scale for f in self._families)
+        self.encoder = LaplaceEncoder(tables, (visits, transitions, rewards))
+        # Tables without a share of the budget are in no message, so that nothing of them can be kept or released.
+        self._sent = np.repeat([family.entry is not None for family in self._families], tables.cells)
+        # 64 scales per report are passed with probability e⁻⁶⁴ per counter: room enough for honest sums.
+        largest = max(family.scale for family in self._families)
+        self._reach = math.ceil(spec.horizon * spec.reward_units + 64 * largest)
+        spread = 64 * largest * (math.sqrt(num_episodes) + 64)
+        if num_episodes * spec.horizon * spec.reward_units + spread >= LARGEST_SUM:
+            raise ValueError(
+                f"{num_episodes} noisy reports on a reward grid of {spec.grid:g} could overflow 64-bit sums; "
+                "use a coarser grid"
+            )
+        self._totals = np.zeros(sum(self.encoder.sizes), dtype=np.int64)
+        entries = [family.entry for family in self._families if family.entry is not None]
+        budget = privatizer.budget
+        if printed and budget.epsilon is not None:
+            budget = Budget.pure(2.0 * budget.epsilon)
+        self.guarantee: Guarantee = guarantee_of(
+            entries, "local", "replace", budget, assumptions=assumptions(num_episodes, noise, ONE_REPORT)
+        )
+        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
+        widths = [
+            0.0 if f.entry is None else summed_width(f.scale, num_episodes, f.size, self._beta / len(entries))
+            for f in self._families
+        ]
+        widths[2] += reward_rounding(spec, num_episodes)
+        self._widths = natural(self._families, widths)
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        """Users who have not been seen before, each randomised as on her own device."""
+        raw = RawSums(self._spec, self._crowd.limit)
+        raw.num_episodes = self._crowd.size
+        users = raw.add(contribution)
+        self._totals += raw.flat[self._sent] + summed_laplace(self.encoder, users, self._noise)
+        self._crowd.size += users
+
+    def add_report(self, report: Report) -> None:
+        """One user's own message; a user who has already sent one, counted or refused, is refused."""
+        self._crowd.claim(report.user)
+        values = self.encoder.values(report)
+        if np.abs(values.astype(np.float64)).max() > self._reach:
+            raise ValueError("a report holds a number that no honest device sends; nothing was added")
+        totals = self._totals + values
+        if np.abs(totals.astype(np.float64)).max() >= LARGEST_SUM:
+            raise ValueError("the sums of the reports would overflow 64 bits; nothing was added")
+        self._totals = totals
+        self._crowd.size += 1
+
+    def release(self) -> PrivateCounts:
+        tables, start = [], 0
+        for family, size in zip(self._families, self.encoder.sizes, strict=True):
+            table = self._totals[start : start + size] if size else np.zeros(family.size, dtype=np.int64)
+            tables.append(np.multiply(table, family.unit, dtype=np.float64).reshape(family.shape))
+            start += size
+        visits, transitions, reward_sums = tables
+        root = math.sqrt(self._crowd.size)
+        return PrivateCounts(
+            visits,
+            transitions,
+            reward_sums,
+            horizon=self._spec.horizon,
+            num_episodes=self._crowd.size,
+            widths=self._widths,
+            deviations=natural(self._families, [root * family.deviation for family in self._families]),
+            beta=self._beta,
+            reward_range=self._spec.reward_range,
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._crowd.size} of {self._crowd.limit} episodes)"
+
+
+def sum_of_noises(scale: float, users: int, size: int, noise: NoiseSource) -> Ints:
+    """Σ over users of independent DLap(scale), for `size` counters.
+
+    Draws everybody's noise, `CHUNK` values at a time; a simulation with many users draws the sum: DLap(b) is a
+    difference of two geometric numbers, so a sum of n is NB(n, 1−e^{−1/b}) − NB(n, 1−e^{−1/b}).
+    """
+    total = np.zeros(size, dtype=np.int64)
+    if scale == 0.0:
+        return total
+    if noise.simulation and users >= COMPOUND:
+        two = noise.generator().negative_binomial(users, -math.expm1(-1.0 / scale), (2, size))
+        return np.asarray(two[0] - two[1], dtype=np.int64)
+    rows = max(1, CHUNK // size)
+    for start in range(0, users, rows):
+        total += noise.laplace(scale, (min(rows, users - start), size)).sum(axis=0)
+    return total
+
+
+def summed_laplace(encoder: LaplaceEncoder, users: int, noise: NoiseSource) -> Ints:
+    """The sum over `users` of their independent noises, one per counter."""
+    sizes = encoder.sizes
+    if noise.simulation and users >= COMPOUND:
+        pairs = [(scale, size) for scale, size in zip(encoder.scales, sizes, strict=True) if scale is not None]
+        return np.concatenate([sum_of_noises(scale, users, size, noise) for scale, size in pairs])
+    counters = sum(sizes)
+    total = np.zeros(counters, dtype=np.int64)
+    rows = max(1, CHUNK // counters)
+    for start in range(0, users, rows):
+        nothing = np.zeros((min(rows, users - start), counters), dtype=np.int64)
+        total += encoder.randomise(nothing, noise).sum(axis=0)
+    return total
+
+
+# One sampled step in unary encoding ---------------------------------------------------------------------------------
+
+
+def unary_flips(epsilon: float) -> int:
+    """f with q = f/2⁶⁴ just above 1/(e^ε+1), so that ln((1−q)/q) ≤ ε for the q that is used; 0 for ε = ∞."""
+    if epsilon == math.inf:
+        return 0
+    # 1/(e^ε+1) = x/(1+x), x = e^−ε, increasing in x; 2⁻⁵⁰ of ε is left for rounding the cost up to a float.
+    _, upper = exponential_bounds(Fraction(epsilon) * (1 - Fraction(1, 2**50)), 192)
+    share = Fraction(upper, 2**192)
+    flips = math.ceil(2**64 * share / (1 + share))
+    if flips >= 2**63:
+        raise ValueError(f"epsilon is {epsilon}; one bit cannot be randomised so finely, it must be at least 1e-18")
+    return flips
+
+
+@dataclass(frozen=True)
+class LocalSampled:
+    """Every user sends one step of her episode, drawn by her own coin, as one item in optimised unary encoding.
+
+    N̂(g,s,a,s',bit) = H·(on − n·q)/(½ − q), q = 1/(e^ε+1); visits, transitions and rewards are sums of it.
+    `deviations` are those of a cell nobody visited; sampling one step adds at most H·√n/(1 − 2q).
+    Guarantee: ε-LDP for any two episodes (local.md).   Width: `sampled_width`, all releases at once.
+    Source: optimised unary encoding [WBLJ17]; one step instead of all H: ours.   Differs: q is rounded up to a
+    multiple of 2⁻⁶⁴ and charged at what it is.
+    Cost: one word per user and item (`CHUNK` at a time); simulations draw two binomials per item.
+    """
+
+    budget: Budget
+    beta: float = 0.01
+    neighbours: Neighbours = "replace"
+
+    def __post_init__(self) -> None:
+        _check(self.budget, self.neighbours, self.beta)
+        unary_flips(self.budget.total("laplace"))
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> LocalSampledStream:
+        return LocalSampledStream(self, spec, num_episodes, noise)
+
+
+class LocalSampledStream:
+    """How often each bit was on. Holds no raw number."""
+
+    def __init__(self, privatizer: LocalSampled, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        self._spec, self._noise, self._beta = spec, noise, privatizer.beta
+        self._crowd = Crowd(num_episodes)
+        self.encoder = SampledEncoder(_tables(spec), unary_flips(privatizer.budget.total("laplace")))
+        self._ons = np.zeros(self.encoder.num_items, dtype=np.int64)
+        q = self.encoder.flips / 2**64
+        self._share = q
+        self._factor = spec.horizon / (0.5 - q)
+        entry = LedgerEntry(
+            "steps",
+            "optimised-unary-encoding",
+            "l1",
+            2.0,
+            math.sqrt(q * (1.0 - q)) / (0.5 - q),
+            1,
+            unary_cost(self.encoder.flips),
+        )
+        self.guarantee: Guarantee = guarantee_of(
+            (entry,),
+            "local",
+            "replace",
+            privatizer.budget,
+            assumptions=assumptions(num_episodes, noise, ONE_REPORT),
+        )
+        self.ledger: tuple[LedgerEntry, ...] = (entry,)
+        S = spec.num_states
+        self._blocks = 2 * S, 2, S  # items behind one counter of visits, transitions, rewards
+        visits, transitions, rewards = (
+            self._factor * sampled_width(q, num_episodes, block, math.prod(shape), self._beta / 3)
+            for block, shape in zip(self._blocks, spec.shapes().values(), strict=True)
+        )
+        rewards += reward_rounding(spec, num_episodes) * spec.grid
+        self._widths = PerTable(visits, transitions, rewards)
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        """Users who have not been seen before, each randomised as on her own device."""
+        if not isinstance(contribution, Episodes):
+            raise TypeError("one step is drawn per user, so this stream takes Episodes and cannot take Counts")
+        n = len(contribution)
+        self._crowd.check(n)
+        episodes = self._spec.readable(contribution)
+        items = self.encoder.items(episodes.states, episodes.actions, episodes.rewards, self._noise)
+        items = np.append(items, np.full(episodes.silent, -1, dtype=np.int64))
+        self._ons += summed_bits(self.encoder, items, self._noise)
+        self._crowd.size += n
+
+    def add_report(self, report: Report) -> None:
+        """One user's own message; a user who has already sent one, counted or refused, is refused."""
+        self._crowd.claim(report.user)
+        self._ons += self.encoder.values(report)
+        self._crowd.size += 1
+
+    def release(self) -> PrivateCounts:
+        G, S, A = self._spec.stages, self._spec.num_states, self._spec.num_actions
+        n, q = self._crowd.size, self._share
+        steps = (self._factor * (self._ons - n * q)).reshape(G, S, A, S, 2)
+        transitions = steps.sum(axis=-1)
+        deviations = [self._factor * math.sqrt(n * block * q * (1.0 - q)) for block in self._blocks]
+        return PrivateCounts(
+            transitions.sum(axis=-1),
+            transitions,
+            steps[..., 1].sum(axis=-1),
+            horizon=self._spec.horizon,
+            num_episodes=n,
+            widths=self._widths,
+            deviations=PerTable(*deviations),
+            beta=self._beta,
+            reward_range=self._spec.reward_range,
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._crowd.size} of {self._crowd.limit} episodes)"
+
+
+def summed_bits(encoder: SampledEncoder, items: Ints, noise: NoiseSource) -> Ints:
+    """How many of the users' messages have each bit on.
+
+    Draws every message, `CHUNK` bits at a time; a simulation with many users draws what they add up to: with c users
+    at an item, Bin(c, ½) + Bin(n−c, q).
+    """
+    n, D = items.size, encoder.num_items
+    if noise.simulation and n >= COMPOUND:
+        generator = noise.generator()
+        own = np.bincount(items[items >= 0], minlength=D)
+        return generator.binomial(own, 0.5) + generator.binomial(n - own, encoder.flips / 2**64)
+    total = np.zeros(D, dtype=np.int64)
+    rows = max(1, CHUNK // D)
+    for start in range(0, n, rows):
+        total += encoder.randomise(items[start : start + rows], noise).sum(axis=0)
+    return total
+
+
+def _log_moment(p: float, s: float) -> float:
+    """ln E exp(s·(X − p)) of X ~ Bernoulli(p)."""
+    return math.log1p(p * math.expm1(s)) - s * p
+
+
+def _worst_log_moment(low: float, s: float) -> float:
+    """max over p in [low, ½] of `_log_moment(p, s)`: concave in p with its top at 1/s − 1/(e^s − 1)."""
+    top = 0.5 - s / 12.0 if abs(s) < 1e-4 else 1.0 / s - 1.0 / math.expm1(s)
+    return _log_moment(min(max(top, low), 0.5), s)
+
+
+@lru_cache(maxsize=256)
+def sampled_width(q: float, users: int, block: int, counters: int, beta: float) -> float:
+    """e with P(some counter, at some time, is off by more than e) ≤ β; a counter is a sum over `block` items.
+
+    Its bits that are on number Bin(n·(block−1), q) + Σ_i Bernoulli(p_i), p_i in [q, ½] unknown; with Λ(s) the largest
+    log-moment of one user, exp(s·error_k − k·Λ(s)) is a supermartingale, hence (Ville)
+    e = max over signs of min_{s>0} [n·Λ(±s) + ln(2·counters/β)]/s.  In units of bits.
+    """
+    surprise = math.log(2.0 * counters / beta)
+
+    def bound(sign: float) -> float:
+        def objective(log_s: float) -> float:
+            s = sign * math.exp(log_s)
+            rate = (block - 1) * _log_moment(q, s) + _worst_log_moment(q, s)
+            return (users * rate + surprise) / abs(s)
+
+        return _least(objective, -30.0, 5.0)
+
+    return max(bound(1.0), bound(-1.0))
+
+
+def _least(objective: Callable[[float], float], low: float, high: float) -> float:
+    """The least value found by a grid and a golden-section search; every point gives a valid bound."""
+    points = np.linspace(low, high, 141)
+    values = [objective(float(x)) for x in points]
+    best = int(np.argmin(values))
+    a, b = float(points[max(best - 1, 0)]), float(points[min(best + 1, points.size - 1)])
+    golden = (math.sqrt(5.0) - 1.0) / 2.0
+    least = values[best]
+    for _ in range(40):
+        left, right = b - golden * (b - a), a + golden * (b - a)
+        at_left, at_right = objective(left), objective(right)
+        least = min(least, at_left, at_right)
+        a, b = (a, right) if at_left <= at_right else (left, b)
+    return least

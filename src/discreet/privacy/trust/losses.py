@@ -1,0 +1,485 @@
+"""Privatizers of adversarial problems: counts of transitions and sums of losses, with a mechanism for each.
+
+A stream takes users with their loss tables, is told when a block of counts or of losses ends (a public decision), and
+gives out `PrivateLosses`. Proofs: losses.md.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn
+
+import numpy as np
+
+from discreet.mdp import Floats, Ints
+from discreet.people.counts import LARGEST_SUM
+from discreet.people.episodes import Episodes
+from discreet.people.losses import LossSpec
+from discreet.privacy.accounting import (
+    Budget,
+    Guarantee,
+    LedgerEntry,
+    Neighbours,
+    gaussian_sigma,
+    guarantee_of,
+    laplace_scale,
+    no_privacy,
+    tree_levels,
+)
+from discreet.privacy.families import (
+    Family,
+    Mechanism,
+    check_common,
+    chosen_mechanism,
+    entry_of,
+    samplable,
+    union_width,
+)
+from discreet.privacy.noise import LARGEST_SCALE, NoiseSource
+from discreet.privacy.sums.streams import assumptions
+from discreet.privacy.sums.toeplitz import MOST_BITS, square_root
+from discreet.privacy.tails import popcount_classes
+from discreet.releases.counts import PrivateLosses
+
+Sums = Literal["blocks", "tree", "constant-tree", "toeplitz"]
+
+PUBLIC_LAYERS = "which states can occur at each step, and where episodes start, is public"
+PUBLIC_LOSSES = "the loss tables are public: only trajectories are people's data"
+PUBLIC_ENDS = "when a block ends depends on public numbers and releases only"
+
+
+# Sums of vectors ----------------------------------------------------------------------------------------------------
+
+
+class VectorSum(ABC):
+    """Raw integer sums of one table, closed block by block; `value` is the noisy prefix, `latest` the last block."""
+
+    def __init__(self, family: Family, noise: NoiseSource) -> None:
+        self.family, self._noise = family, noise
+        self._raw: Ints = np.zeros(family.size, dtype=np.int64)
+        self.value: Floats = np.zeros(family.size)
+        self.latest: Floats = np.zeros(family.size)
+        self.blocks = 0
+
+    def add(self, vector: Ints) -> None:
+        self._raw += vector
+
+    def close(self) -> None:
+        """End the block: noise is drawn here, once."""
+        before = self.value
+        self._close()
+        self.blocks += 1
+        if not self._own_latest:
+            self.latest = self.value - before
+
+    _own_latest = False
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+    @property
+    @abstractmethod
+    def deviation(self) -> float:
+        """Standard deviation of the noise in `value`, in integer units."""
+
+    def draw(self) -> Ints:
+        sample = self._noise.laplace if self.family.mechanism == "laplace" else self._noise.gaussian
+        return sample(self.family.scale, self.family.size)
+
+
+class BlockSum(VectorSum):
+    """One fresh noise per block; prefixes add up noisy blocks."""
+
+    _own_latest = True
+
+    def _close(self) -> None:
+        self.latest = (self._raw + self.draw()).astype(np.float64)
+        self._raw[:] = 0
+        self.value = self.value + self.latest
+
+    @property
+    def deviation(self) -> float:
+        return self.family.deviation * math.sqrt(self.blocks)
+
+
+class TreeSum(VectorSum):
+    """Noise on the nodes of a binary tree over blocks; `constant` pads every prefix to the same number of noises.
+
+    Source: [BZZDTCC24] Alg. 4.   Differs: the sum covers the blocks closed so far, exactly.
+    """
+
+    def __init__(self, family: Family, noise: NoiseSource, levels: int, constant: bool) -> None:
+        super().__init__(family, noise)
+        self._levels, self._constant = levels, constant
+        self._nodes: dict[int, Ints] = {}
+
+    def _close(self) -> None:
+        if self.blocks + 1 >= 1 << self._levels:
+            raise ValueError(f"a tree of {self._levels} levels has no room for another block")
+        old, new = self.blocks, self.blocks + 1
+        for bit in range((old ^ new).bit_length()):
+            self._nodes.pop(bit, None)
+            if new >> bit & 1:
+                self._nodes[bit] = self.draw()
+        total = self._raw.astype(np.float64)
+        for node in self._nodes.values():
+            total += node
+        if self._constant:
+            for _ in range(self._levels - len(self._nodes)):
+                total += self.draw()
+        self.value = total
+
+    @property
+    def deviation(self) -> float:
+        terms = self._levels if self._constant else len(self._nodes)
+        return self.family.deviation * math.sqrt(terms)
+
+
+class ToeplitzSum(VectorSum):
+    """Prefix sums by the square root of the prefix-sum matrix, Gaussian noise: see toeplitz.md."""
+
+    def __init__(self, family: Family, noise: NoiseSource, num_blocks: int, bits: int) -> None:
+        super().__init__(family, noise)
+        self._code = square_root(num_blocks, bits)
+        self._blocks = np.zeros((num_blocks, family.size), dtype=np.int64)
+        self._measured = np.zeros((num_blocks, family.size))
+
+    def _close(self) -> None:
+        t = self.blocks
+        if t == len(self._blocks):
+            raise ValueError(f"all {t} declared blocks have been released; declare more")
+        self._blocks[t] = self._raw
+        self._raw[:] = 0
+        self._measured[t] = self._code.encoder[t::-1] @ self._blocks[: t + 1] + self.draw()
+        self.value = self._code.decoder[t::-1] @ self._measured[: t + 1]
+
+    @property
+    def deviation(self) -> float:
+        return self.family.deviation * self._code.row_norm(self.blocks) if self.blocks else 0.0
+
+
+class PlainSum(VectorSum):
+    """No noise: of what is public, or under an infinite budget."""
+
+    def _close(self) -> None:
+        self.value = self._raw.astype(np.float64)
+
+    @property
+    def deviation(self) -> float:
+        return 0.0
+
+
+# Streams ------------------------------------------------------------------------------------------------------------
+
+
+class LossStream(ABC):
+    """Takes in users, gives out noisy sums; raw sums never leave."""
+
+    guarantee: Guarantee
+
+    def __init__(self, spec: LossSpec) -> None:
+        self.spec = spec
+        self._users, self._counted, self._block, self._last_block, self._num_blocks = 0, 0, 0, 0, 0
+        self._release: PrivateLosses | None = None
+
+    @property
+    def ledger(self) -> tuple[LedgerEntry, ...]:
+        return self.guarantee.entries
+
+    def add(self, episodes: Episodes, losses: Floats) -> None:
+        """Users who have not been seen before, with the loss table of each; more than declared are refused.
+
+        A record that cannot be read contributes nothing (`LossSpec.contribution`).
+        """
+        n = len(episodes)
+        self.spec.check(episodes, losses)
+        if self._users + n > self.spec.num_episodes:
+            raise ValueError(
+                f"{n} more episodes would exceed the {self.spec.num_episodes} declared when the stream was opened "
+                f"({self._users} seen); nothing was added"
+            )
+        self._add(episodes, losses)
+        self._users += n
+        self._block += n
+
+    def close_counts(self) -> None:
+        """The next release shows the transitions of everyone so far."""
+        if self._counted == self._users:
+            return
+        self._close_counts()
+        self._counted, self._release = self._users, None
+
+    def close_losses(self) -> None:
+        """The next release shows the losses of everyone so far."""
+        if not self._block:
+            return
+        self._close_losses()
+        self._last_block, self._block = self._block, 0
+        self._num_blocks += 1
+        self._release = None
+
+    def release(self) -> PrivateLosses:
+        """The noisy sums of all closed blocks; the same object until another block is closed."""
+        if self._release is None:
+            self._release = self._build()
+        return self._release
+
+    @abstractmethod
+    def _add(self, episodes: Episodes, losses: Floats) -> None: ...
+    @abstractmethod
+    def _close_counts(self) -> None: ...
+    @abstractmethod
+    def _close_losses(self) -> None: ...
+    @abstractmethod
+    def _build(self) -> PrivateLosses: ...
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a stream holds raw sums and cannot be pickled or copied")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._users} of {self.spec.num_episodes} episodes)"
+
+
+class LossPrivatizer(ABC):
+    """Configuration only."""
+
+    @abstractmethod
+    def open(self, spec: LossSpec, noise: NoiseSource) -> LossStream: ...
+
+    def noise_share(self, spec: LossSpec) -> float:
+        """σ/K: deviation of the noise in the final cumulative loss of a cell over the number of users, known before
+        anyone plays; 0 where losses carry none."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class CentralLosses(LossPrivatizer):
+    """A curator adds noise: to transitions (and visits, where `visits` is set), and to losses unless they are public.
+
+    `counts` and `losses` name the mechanisms: "blocks" (one noise per block, pure or Gaussian), "tree" and
+    "constant-tree" (a tree over at most `num_count_blocks`/`num_loss_blocks` blocks), "toeplitz" (Gaussian, losses
+    only). `weights` divide the budget over (visits, transitions, losses).
+
+    Guarantee: joint DP with the stated budget per user, losses.md.   Width: exact tails, all releases together.
+    Source: [BZZDTCC24] §5.1.   Differs: 1. a whole loss table moves by XA, not H; counts by 2H under replace;
+    2. integer L, integer noise, losses on a grid; 3. no visits and no last step unless asked for.
+    Cost: one draw per counter and block (tree: amortised; constant tree: L draws).
+    """
+
+    budget: Budget
+    neighbours: Neighbours = "replace"
+    mechanism: Mechanism | None = None
+    counts: Sums = "blocks"
+    losses: Sums = "blocks"
+    num_count_blocks: int = 1
+    num_loss_blocks: int = 1
+    public_losses: bool = False
+    visits: bool = False
+    weights: Mapping[str, float] = field(
+        default_factory=lambda: {"visits": 1.0, "transitions": 1.0, "losses": 1.0}, hash=False
+    )
+    beta: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_common(self.neighbours, self.beta, 1)
+        object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
+        if self.losses == "toeplitz" and self.mechanism != "gaussian":
+            raise ValueError("the Toeplitz mechanism adds Gaussian noise, which gives no pure epsilon; state a delta")
+        if self.counts == "toeplitz":
+            raise ValueError("counts are released in blocks or by a tree")
+
+    def uses(self, name: str) -> int:
+        """Noisy values one user's contribution enters."""
+        kind, blocks = (
+            (self.losses, self.num_loss_blocks) if name == "losses" else (self.counts, self.num_count_blocks)
+        )
+        return tree_levels(max(blocks, 1)) if kind in ("tree", "constant-tree") else 1
+
+    def families(self, spec: LossSpec) -> dict[str, Family]:
+        """The noise of every noisy value, per table; entry None where a table is not released at a cost."""
+        if spec.feedback == "bandit" and self.public_losses:
+            raise ValueError("bandit losses are seen along people's trajectories, so they cannot be public")
+        wanted = {"transitions": self.weights["transitions"], "losses": self.weights["losses"]}
+        if self.visits:
+            wanted["visits"] = self.weights["visits"]
+        if self.public_losses:
+            del wanted["losses"]
+        moved = spec.sensitivity(self.neighbours)
+        if moved["transitions"].l1 == 0.0:
+            del wanted["transitions"]
+        assert self.mechanism is not None
+        budgets = self.budget.split(wanted, self.mechanism) if wanted else {}
+        families = {}
+        for name, size in spec.sizes.items():
+            unit = spec.grid if name == "losses" else 1.0
+            if name not in budgets:
+                families[name] = Family(name, (size,), unit, self.mechanism, 0.0, None)
+                continue
+            gain = self.gain(spec) if name == "losses" and self.losses == "toeplitz" else 1.0
+            reach = (moved[name].l1 if self.mechanism == "laplace" else moved[name].l2) * gain
+            uses = self.uses(name)
+            if not math.isfinite(budgets[name]):
+                scale = 0.0
+            elif self.mechanism == "laplace":
+                scale = laplace_scale(reach, budgets[name], uses)
+            else:
+                scale = gaussian_sigma(reach, budgets[name], uses)
+            scale = samplable(name, scale)
+            entry = entry_of(name, self.mechanism, reach, scale, uses)
+            families[name] = Family(name, (size,), unit, self.mechanism, scale, entry)
+        return families
+
+    def bits(self, spec: LossSpec) -> int:
+        """Bits of the Toeplitz coefficients: what 64-bit sums and the sampler have room for."""
+        norm = square_root(self.num_loss_blocks, MOST_BITS).norm / 2**MOST_BITS
+        sigma = spec.sensitivity(self.neighbours)["losses"].l2 * norm / math.sqrt(2e-6)  # room for tiny budgets
+        room = min(math.log2(LARGEST_SUM / (spec.num_episodes * spec.units)), math.log2(LARGEST_SCALE / sigma))
+        return max(4, min(MOST_BITS, math.floor(room - 0.01)))
+
+    def gain(self, spec: LossSpec) -> float:
+        return square_root(self.num_loss_blocks, self.bits(spec)).norm
+
+    def noise_share(self, spec: LossSpec) -> float:
+        family = self.families(spec)["losses"]
+        total = _vector_sum(self, spec, family, NoiseSource.seeded(0))
+        total.blocks = self.num_loss_blocks
+        return total.deviation * spec.grid / spec.num_episodes
+
+    def open(self, spec: LossSpec, noise: NoiseSource) -> CentralStream:
+        return CentralStream(self, spec, noise)
+
+
+class CentralStream(LossStream):
+    def __init__(self, privatizer: CentralLosses, spec: LossSpec, noise: NoiseSource) -> None:
+        super().__init__(spec)
+        families = privatizer.families(spec)
+        told = [PUBLIC_LAYERS, PUBLIC_ENDS, *([PUBLIC_LOSSES] if privatizer.public_losses else [])]
+        self.guarantee = guarantee_of(
+            [family.entry for family in families.values() if family.entry is not None],
+            "joint",
+            privatizer.neighbours,
+            privatizer.budget,
+            assumptions=assumptions(spec.num_episodes, noise, *told),
+        )
+        self._sums = {
+            name: _vector_sum(privatizer, spec, family, noise)
+            for name, family in families.items()
+            if name != "visits" or privatizer.visits
+        }
+        self._count_width = max(
+            (_prefix_width(privatizer, families[name]) for name in self._sums if name != "losses"), default=0.0
+        )
+        loss_family = families["losses"]
+        self._loss_width = 0.0
+        if loss_family.entry is not None and loss_family.scale > 0.0:
+            self._loss_width = spec.grid * union_width(
+                loss_family, [1], [float(privatizer.num_loss_blocks)], privatizer.beta / 3
+            )
+
+    def _add(self, episodes: Episodes, losses: Floats) -> None:
+        contribution = self.spec.contribution(episodes, losses)
+        for name, total in self._sums.items():
+            total.add(contribution[name])
+
+    def _close_counts(self) -> None:
+        for name, total in self._sums.items():
+            if name != "losses":
+                total.close()
+
+    def _close_losses(self) -> None:
+        self._sums["losses"].close()
+
+    def _build(self) -> PrivateLosses:
+        spec, sums = self.spec, self._sums
+        visits = sums.get("visits")
+        return PrivateLosses(
+            None if visits is None else spec.unpacked("visits", visits.value),
+            spec.unpacked("transitions", sums["transitions"].value),
+            spec.unpacked("losses", sums["losses"].value * spec.grid),
+            spec.unpacked("losses", sums["losses"].latest * spec.grid),
+            self._users - self._block,
+            self._counted,
+            self._last_block,
+            self._num_blocks,
+            sums["transitions"].deviation,
+            self._count_width,
+            sums["losses"].deviation * spec.grid,
+            self._loss_width,
+        )
+
+
+def _vector_sum(privatizer: CentralLosses, spec: LossSpec, family: Family, noise: NoiseSource) -> VectorSum:
+    public = family.name == "losses" and privatizer.public_losses
+    if public or family.size == 0 or (family.entry is not None and family.entry.cost == math.inf):
+        return PlainSum(family, noise)
+    if family.entry is None or family.scale == 0.0:
+        raise ValueError(f"{family.name} have no share of the budget, so that no sum of them is kept")
+    kind = privatizer.losses if family.name == "losses" else privatizer.counts
+    if kind == "blocks":
+        return BlockSum(family, noise)
+    if kind == "toeplitz":
+        return ToeplitzSum(family, noise, privatizer.num_loss_blocks, privatizer.bits(spec))
+    return TreeSum(family, noise, privatizer.uses(family.name), kind == "constant-tree")
+
+
+def _prefix_width(privatizer: CentralLosses, family: Family) -> float:
+    """Width of all prefixes of a table of counts, in counts."""
+    if family.entry is None or family.scale == 0.0:
+        return 0.0
+    B, beta = max(privatizer.num_count_blocks, 1), privatizer.beta / 3
+    if privatizer.counts == "blocks":
+        return union_width(family, [B], [1.0 if B == 1 else 2.0], beta)  # Lévy: all partial sums
+    if privatizer.counts == "constant-tree":
+        return union_width(family, [tree_levels(B)], [float(B)], beta)
+    classes, occurrences = popcount_classes(B)
+    return union_width(family, classes, [float(count) for count in occurrences], beta)
+
+
+# Without privacy ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExactLosses(LossPrivatizer):
+    """Releases the sums as they are. Guarantee: none."""
+
+    def open(self, spec: LossSpec, noise: NoiseSource) -> ExactLossStream:
+        return ExactLossStream(spec)
+
+
+class ExactLossStream(LossStream):
+    guarantee = no_privacy()
+
+    def __init__(self, spec: LossSpec) -> None:
+        super().__init__(spec)
+        self._raw = {name: np.zeros(size, dtype=np.int64) for name, size in spec.sizes.items()}
+        self._shown = {name: np.zeros(size) for name, size in spec.sizes.items()}
+        self._latest = np.zeros(spec.sizes["losses"])
+
+    def _add(self, episodes: Episodes, losses: Floats) -> None:
+        for name, table in self.spec.contribution(episodes, losses).items():
+            self._raw[name] += table
+
+    def _close_counts(self) -> None:
+        for name in ("visits", "transitions"):
+            self._shown[name] = self._raw[name].astype(np.float64)
+
+    def _close_losses(self) -> None:
+        before = self._shown["losses"]
+        self._shown["losses"] = np.asarray(self._raw["losses"] * self.spec.grid, dtype=np.float64)
+        self._latest = self._shown["losses"] - before
+
+    def _build(self) -> PrivateLosses:
+        spec, shown = self.spec, self._shown
+        return PrivateLosses(
+            spec.unpacked("visits", shown["visits"]),
+            spec.unpacked("transitions", shown["transitions"]),
+            spec.unpacked("losses", shown["losses"]),
+            spec.unpacked("losses", self._latest),
+            self._users - self._block,
+            self._counted,
+            self._last_block,
+            self._num_blocks,
+        )

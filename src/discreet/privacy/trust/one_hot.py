@@ -1,0 +1,296 @@
+"""Steps as one-hot items, one histogram, one noise per item: offline learning. Proof: one_hot.md."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+import numpy as np
+
+from discreet.device.encoders import below
+from discreet.kernels import one_hot as kernel
+from discreet.mdp import Floats, Ints
+from discreet.people.counting import StepCounts, Trajectories
+from discreet.people.counts import Counts, CountSpec, Sensitivity
+from discreet.privacy.accounting import (
+    Budget,
+    Guarantee,
+    LedgerEntry,
+    Neighbours,
+    gaussian_sigma,
+    guarantee_of,
+    laplace_scale,
+)
+from discreet.privacy.families import Mechanism, check_common, chosen_mechanism, entry_of, samplable
+from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
+from discreet.privacy.sums.streams import assumptions
+from discreet.privacy.tails import gaussian_union_width, laplace_union_width
+from discreet.releases.histograms import Cells, PrivateHistogram
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """All steps of all users as items (g, s, a, s', paid); one noise of scale 2H/ε, or σ² = H/ρ, per item.
+
+    A step that paid r adds 1 − r to "not paid" and r to "paid": its L1 norm is 1 whatever r is, so one family carries
+    visits, transitions and rewards at the price of one. Gaussian noise on pooled counts needs counts of first visits
+    (`StepCounts.first_visits`), or pays for H visits to one cell.
+
+    Guarantee: central DP with the stated budget per user, one_hot.md.   Width: exact tails.
+    Source: ours.   Cost: one draw per item.
+    """
+
+    budget: Budget
+    neighbours: Neighbours = "replace"
+    mechanism: Mechanism | None = None
+    beta: float = 0.01
+    episodes_per_user: int = 1
+    first_visits: bool = False
+
+    def __post_init__(self) -> None:
+        check_common(self.neighbours, self.beta, self.episodes_per_user)
+        object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
+
+    def sensitivity(self, spec: CountSpec, steps: int | None = None) -> Sensitivity:
+        """In grid units, of one episode of at most `steps` counted steps (default: the horizon)."""
+        piled = spec.pooled and not self.first_visits
+        l1, l2 = Counts.sensitivity(steps or spec.horizon, self.neighbours, piled)
+        return Sensitivity(l1 * spec.reward_units, l2 * spec.reward_units)
+
+    def entry(self, spec: CountSpec, name: str = "steps", steps: int | None = None) -> LedgerEntry:
+        """What one episode costs, at a scale that pays for all episodes of a user."""
+        assert self.mechanism is not None
+        l1, l2 = self.sensitivity(spec, steps)
+        total = self.budget.total(self.mechanism)
+        if self.mechanism == "laplace":
+            scale = laplace_scale(l1 * self.episodes_per_user, total)
+        else:
+            scale = gaussian_sigma(l2 * self.episodes_per_user, total) if math.isfinite(total) else 0.0
+        return entry_of(name, self.mechanism, l1 if self.mechanism == "laplace" else l2, samplable(name, scale), 1)
+
+    def guarantee(self, entry: LedgerEntry, num_users: int, noise: NoiseSource, *others: str) -> Guarantee:
+        return guarantee_of(
+            [entry],
+            "central",
+            self.neighbours,
+            self.budget,
+            episodes_per_user=self.episodes_per_user,
+            assumptions=assumptions(num_users * self.episodes_per_user, noise, *others),
+        )
+
+    def open(self, spec: CountSpec, cells: Cells, num_users: int, noise: NoiseSource) -> OneHotStream:
+        return OneHotStream(self, spec, cells, num_users, noise)
+
+
+def _widths(mechanism: Mechanism, scale: float, cells: Cells, beta: float) -> tuple[float, float]:
+    """Of all items, and of all cells' sums, each with probability 1 − beta/2."""
+    if scale == 0.0:
+        return 0.0, 0.0
+    width = laplace_union_width if mechanism == "laplace" else gaussian_union_width
+    items, most = int(cells.admitted.sum()), int(cells.sizes.max())
+    single = width(scale, [1], [1.0], items, beta / 2.0)
+    return single, width(scale, [most], [1.0], cells.num_cells, beta / 2.0)
+
+
+def _variance(mechanism: Mechanism, scale: float) -> float:
+    if scale == 0.0:
+        return 0.0
+    return (DiscreteLaplace(scale) if mechanism == "laplace" else DiscreteGaussian(scale)).variance
+
+
+def _noisy(histogram: Ints, cells: Cells, mechanism: Mechanism, scale: float, noise: NoiseSource) -> Ints:
+    """Fresh noise on every item that exists, visited or not; the raw histogram is overwritten."""
+    sample = noise.laplace if mechanism == "laplace" else noise.gaussian
+    if bool(cells.admitted.all()):
+        histogram += sample(scale, histogram.shape)
+        return histogram
+    histogram[~cells.admitted] = 0
+    histogram[cells.admitted] += sample(scale, int(cells.admitted.sum()))
+    return histogram
+
+
+class OneHotStream:
+    """Takes the counts of all users once and gives out one noisy histogram."""
+
+    def __init__(self, one_hot: OneHot, spec: CountSpec, cells: Cells, num_users: int, noise: NoiseSource) -> None:
+        assert one_hot.mechanism is not None
+        if cells.num_successors != spec.num_states or cells.pooled != spec.pooled:
+            raise ValueError(f"the cells have {cells.num_states} states; the counts have {spec.num_states}")
+        entry = one_hot.entry(spec)
+        self._one_hot, self._spec, self._cells, self._noise = one_hot, spec, cells, noise
+        self._mechanism, self._scale = one_hot.mechanism, entry.scale
+        self._limit = num_users
+        self.guarantee = one_hot.guarantee(entry, num_users, noise)
+        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
+        self._histogram: Ints | None = None
+        self._last: PrivateHistogram | None = None
+
+    def add(self, counts: StepCounts) -> None:
+        """The counts of all users, once."""
+        if self._histogram is not None or self._last is not None:
+            raise ValueError("the users have been added; every user may be released only once")
+        spec = self._spec
+        if counts.num_users > self._limit or counts.episodes_per_user > self._one_hot.episodes_per_user:
+            raise ValueError(
+                f"the counts are of {counts.num_users} users with up to {counts.episodes_per_user} episodes; "
+                f"declared were {self._limit} with {self._one_hot.episodes_per_user}"
+            )
+        if self._one_hot.first_visits and not counts.first_visits:
+            raise ValueError("the noise is for first visits, but the counts are of all visits")
+        T, R, units = counts.transitions, counts.reward_sums, spec.reward_units
+        if T.shape != spec.shapes()["transitions"] or R.shape != T.shape:
+            raise ValueError(f"the counts have shape {T.shape}; expected {spec.shapes()['transitions']}")
+        steps = counts.num_episodes * spec.horizon
+        if T.min(initial=0) < 0 or R.min(initial=0) < 0 or T.sum() > steps or (T * units < R).any():
+            raise ValueError(f"the counts are not those of {counts.num_users} users within the declared bounds")
+        self._histogram = _items(T, R, units, self._cells)
+
+    def release(self) -> PrivateHistogram:
+        """Drawn once; the raw histogram is gone afterwards."""
+        if self._last is None:
+            if self._histogram is None:
+                raise ValueError("no user has been added; add all users before the one release")
+            noisy, self._histogram = self._histogram, None
+            _noisy(noisy, self._cells, self._mechanism, self._scale, self._noise)
+            grid = self._spec.grid
+            width, total = _widths(self._mechanism, self._scale, self._cells, self._one_hot.beta)
+            self._last = PrivateHistogram(
+                self._cells,
+                noisy.astype(np.float64) * grid,
+                self._limit,
+                _variance(self._mechanism, self._scale) * grid * grid,
+                width * grid,
+                total * grid,
+                self._one_hot.beta,
+            )
+        return self._last
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a stream holds raw counts and cannot be pickled or copied")
+
+    def __repr__(self) -> str:
+        return f"OneHotStream({self._limit} users)"
+
+
+def _items(T: Ints, R: Ints, units: int, cells: Cells) -> Ints:
+    """(C, 2Y) grid units: 1 − r to "not paid", r to "paid"; everything to "not paid" where nothing else exists."""
+    S, Y = cells.num_states, cells.num_successors
+    histogram = np.empty((cells.stages, S, cells.num_actions, Y, 2), dtype=np.int64)
+    np.multiply(T[:, :S], units, out=histogram[..., 0])
+    histogram[..., 1] = R[:, :S]
+    flat = histogram.reshape(cells.num_cells, Y, 2)
+    admitted = cells.admitted.reshape(cells.num_cells, Y, 2)
+    unpaid = admitted[..., 0] & ~admitted[..., 1]
+    if not cells.pooled:
+        last = histogram[-1]
+        last[:, :, 0, :] = last.sum(axis=2)
+        last[:, :, 1:, :] = 0
+    flat[..., 1][unpaid] = 0
+    flat[..., 0] -= flat[..., 1]
+    return flat.reshape(cells.num_cells, 2 * Y)
+
+
+# One step per user, where the data are thin ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tilted:
+    """A small part of the users shows where visits are; each of the others reports one step, preferably a rare one.
+
+    Pilot users (each with probability `pilot`) report (g, s, a) of one uniformly random step; the other users walk
+    through their episode and report step h = 0, 1, … with probability min(1, w(cell)/(H − h)), then stop. The
+    weights are a function of the pilot's release. Noise 2/ε per item in both parts, which share no user.
+
+    Guarantee: central ε-DP per user, one_hot.md.   Source: ours.
+    """
+
+    budget: Budget
+    neighbours: Neighbours = "replace"
+    beta: float = 0.01
+    episodes_per_user: int = 1
+    pilot: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_common(self.neighbours, self.beta, self.episodes_per_user)
+        if self.budget.kind != "pure":
+            raise ValueError(
+                f"tilted reports spend pure epsilon, got a {self.budget.kind} budget; state epsilon alone"
+            )
+        if not 0.0 < self.pilot < 1.0:
+            raise ValueError(f"pilot is {self.pilot}; it must lie strictly between 0 and 1")
+
+    def release(
+        self, users: Trajectories, spec: CountSpec, cells: Cells, noise: NoiseSource
+    ) -> tuple[PrivateHistogram, dict[str, Guarantee]]:
+        """Both parts, one after the other, and the guarantee of either; for all users the worse of the two holds."""
+        each = OneHot(self.budget, self.neighbours, "laplace", self.beta, self.episodes_per_user)
+        one = replace(spec, grid=1.0)  # the pilot counts whole steps
+        pilot, main = each.entry(one, "pilot steps", 1), each.entry(spec, "reported steps", 1)
+        public = "weights of steps depend on the pilot's release only"
+        parts = {
+            "pilot users": each.guarantee(pilot, users.num_users, noise, public),
+            "other users": each.guarantee(main, users.num_users, noise, public),
+        }
+        asked_first = below(noise, 2**32, users.num_users) < int(self.pilot * 2**32)
+        asked = asked_first[users.person[users.starts]]
+        ends = np.append(users.starts[1:], users.person.size)
+        H, A = spec.horizon, spec.num_actions
+        stage = 0 if spec.pooled else users.step
+        cell = (stage * cells.num_states + users.state) * A + users.action
+
+        chosen = np.empty(users.person.size, dtype=np.bool_)
+        wanted = np.where(asked, below(noise, H, ends.size), -1)
+        kernel.steps_asked(ends, users.step, wanted, chosen)
+        visits = np.bincount(cell[chosen], minlength=cells.num_cells)
+        visits = visits + noise.laplace(pilot.scale, cells.num_cells)
+        deviation = math.sqrt(_variance("laplace", pilot.scale))
+        pilot_users = int(asked_first.sum()) * self.episodes_per_user
+        weights = tilted_weights(visits.astype(np.float64), deviation, pilot_users, H)
+
+        coins = (noise.words(users.person.size) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        kernel.steps_offered(ends, users.step, cell, ~asked, weights, coins, H, chosen)
+        items = np.zeros((cells.num_cells, cells.num_successors, 2), dtype=np.int64)
+        following = users.next_state if spec.pooled else np.where(users.step == H - 1, 0, users.next_state)
+        where, units = (cell[chosen], following[chosen]), users.units[chosen]
+        if not cells.admitted[:, 1::2].any():
+            units = np.zeros_like(units)
+        np.add.at(items[..., 0], where, spec.reward_units - units)
+        np.add.at(items[..., 1], where, units)
+        noisy = _noisy(items.reshape(cells.admitted.shape), cells, "laplace", main.scale, noise)
+        width, total = _widths("laplace", main.scale, cells, self.beta)
+        grid = spec.grid
+        release = PrivateHistogram(
+            cells,
+            noisy.astype(np.float64) * grid,
+            users.num_users,
+            _variance("laplace", main.scale) * grid * grid,
+            width * grid,
+            total * grid,
+            self.beta,
+            tilted=True,
+        )
+        return release, parts
+
+
+def tilted_weights(visits: Floats, deviation: float, num_users: int, horizon: int) -> Floats:
+    """w = min(H, κ/μ), κ so that Σ μ·w = H, from a noisy pilot: about equally many reports from every cell.
+
+    μ = visits per user. Cells that do not stand out of the pilot's noise share what is left of H, at least 2 %.
+    """
+    rate = horizon / max(num_users, 1)
+    seen = visits > 2.0 * deviation
+    mu = np.where(seen, visits * rate, 0.0)
+    unseen = int((~seen).sum())
+    if unseen:
+        rest = max(horizon - float(mu.sum()), 0.02 * horizon)
+        mu[~seen] = rest / unseen
+    mu *= horizon / mu.sum()
+    low, high = 0.0, horizon * float(mu.max())
+    for _ in range(100):  # Σ min(μ·H, κ) grows with κ
+        kappa = 0.5 * (low + high)
+        if float(np.minimum(mu * horizon, kappa).sum()) > horizon:
+            high = kappa
+        else:
+            low = kappa
+    return np.minimum(float(horizon), low / mu)

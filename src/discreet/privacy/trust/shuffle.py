@@ -1,0 +1,412 @@
+"""Counts of shuffled bits: no curator sees anyone, noise comes from the users themselves.
+
+Every batch of users is encoded, shuffled and counted once (`shuffler.py`); how many noise bits it takes follows from
+exact accounting (`shuffle_law.py`). In a simulation the three roles are played at once, with sums of the same law.
+Proof: shuffle.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from discreet.device.encoders import below
+from discreet.mdp import Floats, Ints
+from discreet.people.counts import Counts, CountSpec
+from discreet.people.episodes import Episodes
+from discreet.planning import Plan
+from discreet.privacy import binomial
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of, no_privacy
+from discreet.privacy.families import check_common
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.trust.shuffle_law import (
+    BitLaw,
+    Changes,
+    ShuffledStream,
+    check_shuffle,
+    entry_of,
+    printed_guarantee,
+    readable,
+    shared_assumptions,
+)
+from discreet.privacy.trust.shuffler import BitEncoder, CountBits, Messages, Tally, unbiased
+from discreet.releases.batches import Batch
+from discreet.releases.counts import PerTable, PrivateCounts
+
+Calibration = Literal["exact", "paper"]
+
+
+def most_cells(spec: CountSpec) -> int:
+    """Cells one user can visit for the first time: one per step, and no more than there are."""
+    return min(spec.horizon, spec.stages * spec.num_states * spec.num_actions)
+
+
+def summed_bits(episodes: Episodes | Counts, spec: CountSpec, noise: NoiseSource) -> Ints:
+    """(N, T, R) of many users, flat: first visits to every cell, with the reward as one bit. `CountBits`, summed.
+
+    Users without an episode of the problem add nothing, and toss their coins all the same.
+    """
+    episodes, sound = readable(episodes, spec)
+    n, H = episodes.actions.shape
+    S, A = spec.num_states, spec.num_actions
+    g = np.minimum(np.arange(H), spec.stages - 1)
+    pairs = (g * S + episodes.states[:, :-1]) * A + episodes.actions
+    units, _ = spec.on_grid(episodes.rewards)
+    paid = below(noise, spec.reward_units, n * H).reshape(n, H) < units
+    first = np.repeat(sound[:, None], H, axis=1)
+    if spec.stages == 1:
+        for h in range(1, H):
+            first[:, h] &= (pairs[:, :h] != pairs[:, h : h + 1]).all(axis=1)
+    C = spec.stages * S * A
+    triples = pairs * S + episodes.states[:, 1:]
+    return np.concatenate(
+        [
+            np.bincount(pairs[first], minlength=C),
+            np.bincount(triples[first], minlength=C * S),
+            np.bincount(pairs[first & paid], minlength=C),
+        ]
+    ).astype(np.int64)
+
+
+class Window:
+    """Exact widths of sums of centred binomial noises over consecutive batches.
+
+    Of β, start i and length j may fail with a share 1/(i(i+1)·j(j+1)), divided evenly over counters.
+    """
+
+    def __init__(self, counters: int, beta: float) -> None:
+        self._counters, self._beta = counters, beta
+        self._batches: list[tuple[int, float]] = []
+        self._laws: dict[int, tuple[int, binomial.SumLaw]] = {}  # start → last batch in it, law of the sum
+
+    def append(self, bits: int, probability: float) -> None:
+        self._batches.append((bits, probability))
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def share(self, start: int) -> float:
+        """Failure probability of one counter's width, from batch `start` (counted from 1) to the newest."""
+        length = len(self._batches) - start + 1
+        return self._beta / (self._counters * start * (start + 1) * length * (length + 1))
+
+    def width(self, start: int) -> float:
+        """Least e with P(|noise of batches start, start+1, … together| > e) ≤ the share."""
+        last, law = self._laws.get(start, (start - 1, binomial.SumLaw()))
+        for bits, probability in self._batches[last:]:
+            law = law.plus(bits, probability)
+        self._laws[start] = len(self._batches), law
+        return law.width(self.share(start))
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """The users between two releases form a batch of shuffled bits: visits, transitions, rewards of first visits.
+
+    Per counter and batch the noise is Bin(users·m, p) less its mean, the least that gives (ε, δ) to a user who lowers
+    3·min(H, cells) counters and raises as many others. Releases add up batches; with `window="restart"` a cell starts
+    again at the newest batch when that alone has the better ratio of signal to noise.
+
+    Guarantee: shuffle DP with the stated budget per user, for any number of batches, shuffle.md.
+    Width: exact binomial tails, for an unlimited number of releases; rewards plus what rounding to bits adds.
+    Source: [BTZCC25] with bit messages and exact accounting; `calibration="paper"` has its printed noise, and states
+    the ε that is true of it.  Cost: one binomial per counter and batch in a simulation, one word per noise bit else.
+    """
+
+    budget: Budget
+    neighbours: Neighbours = "replace"
+    honest: float = 1.0
+    beta: float = 0.01
+    window: Literal["all", "restart"] = "all"
+    calibration: Calibration = "exact"
+    most_noise_bits: int | None = None
+
+    def __post_init__(self) -> None:
+        check_common(self.neighbours, self.beta, 1)
+        check_shuffle(self.budget, self.honest, self.most_noise_bits)
+        if self.window not in ("all", "restart"):
+            raise ValueError(f"window is {self.window!r}; it must be 'all' or 'restart'")
+        if self.calibration not in ("exact", "paper"):
+            raise ValueError(f"calibration is {self.calibration!r}; it must be 'exact' or 'paper'")
+
+    def law(self, spec: CountSpec, layer: bool = False) -> BitLaw:
+        """The noise of a batch of all counters, or of one layer's visits and transitions."""
+        assert self.budget.epsilon is not None
+        epsilon, delta = self.budget.epsilon, self.budget.delta
+        changes = Changes.of(2 if layer else 3 * most_cells(spec), self.neighbours)
+        printed = None
+        if self.calibration == "paper" and math.isfinite(epsilon):
+            printed = binomial.printed_bits(epsilon / (3 * spec.horizon), delta)
+        return BitLaw(epsilon, delta, changes, self.honest, self.most_noise_bits, printed)
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ShuffleStream:
+        return ShuffleStream(self, spec, num_episodes, noise)
+
+    def guarantee(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> Guarantee:
+        law = self.law(spec)
+        epsilon, budget = law.epsilon, self.budget
+        if law.printed is not None:
+            epsilon = printed_guarantee(law, num_episodes)
+            budget = Budget.approximate(epsilon, law.delta)
+        return guarantee_of(
+            [entry_of(law, "visits, transitions, rewards", epsilon)],
+            "shuffle",
+            self.neighbours,
+            budget if math.isfinite(epsilon) else None,
+            assumptions=shared_assumptions(num_episodes, noise, self.honest),
+        )
+
+
+class _CountStream(ShuffledStream):
+    """What both streams of counts share: raw sums of the open batch."""
+
+    def __init__(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        super().__init__(spec, num_episodes, noise)
+        self._shapes = list(spec.shapes().values())
+        self._sizes = [math.prod(shape) for shape in self._shapes]
+        self._raw: Ints = np.zeros(sum(self._sizes), dtype=np.int64)
+
+    def _take(self, contribution: Episodes | Counts) -> None:
+        if isinstance(contribution, Counts) and not any(table.any() for _, table in contribution.tables()):
+            self._admit(contribution.num_episodes)  # users who did nothing have no first visits to be read off
+            self._seen += contribution.num_episodes
+            self._users += contribution.num_episodes
+            return
+        users = len(contribution) if isinstance(contribution, Episodes) else contribution.num_episodes
+        self._admit(users)
+        self._raw += summed_bits(contribution, self._spec, self._noise)
+        self._seen += users
+        self._users += users
+
+    def _rewards_width(self, users: int, share: float) -> float:
+        """|Σ bits − Σ rewards| over users: Hoeffding for the coins, half a grid step each for rounding."""
+        return math.sqrt(0.5 * users * math.log(2.0 / share)) + 0.5 * users * self._spec.grid
+
+
+class ShuffleStream(_CountStream):
+    """Raw sums of the open batch only; noisy sums of the batches in every cell's window."""
+
+    def __init__(self, privatizer: Shuffle, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        super().__init__(spec, num_episodes, noise)
+        self._law = privatizer.law(spec)
+        self._restarts = privatizer.window == "restart"
+        self._beta = privatizer.beta
+        self.guarantee = privatizer.guarantee(spec, num_episodes, noise)
+        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
+        C = self._sizes[0]
+        self._sums: Floats = np.zeros(sum(self._sizes))
+        self._variances: Floats = np.zeros(C)  # of the noise in every cell's window
+        self._starts: Ints = np.ones(C, dtype=np.int64)  # first batch of every cell's window
+        self._widths = Window(sum(self._sizes), 0.5 * privatizer.beta)
+        self._batch_users: list[int] = []
+        cells = np.arange(C)
+        self._cell_of = np.concatenate([cells, np.repeat(cells, spec.num_states), cells])
+        self._last: PrivateCounts = self._released()
+
+    def encoder(self, users: int) -> BitEncoder:
+        """What a deployment publishes for its next batch of exactly so many users."""
+        return self._published(self._law, CountBits(self._tables), users)
+
+    def _own(self, encoder: BitEncoder) -> BitEncoder:
+        return self.encoder(encoder.users)
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        """Users who have not been seen before, encoded as on their own devices."""
+        self._take(contribution)
+
+    def collect(self, encoder: BitEncoder, messages: Messages) -> None:
+        """A whole batch that real users sent through a real shuffler; one that is refused spends its users."""
+        self._collect(encoder, messages)
+
+    def release(self) -> PrivateCounts:
+        """Noisy sums of all batches; without new users, the last release again."""
+        if self._users:
+            encoder = self.encoder(self._users)
+            sums = self._raw + encoder.noise_sums(self._users, self._noise)
+            batch = Tally(sums, self._users)
+            self._raw, self._users = np.zeros_like(self._raw), 0
+            self._enter(encoder, batch)
+        return self._last
+
+    def _enter(self, encoder: BitEncoder, batch: Tally) -> None:
+        newest = unbiased(encoder, batch)
+        noise_bits, p = batch.users * encoder.noise_bits, encoder.probability
+        self._widths.append(noise_bits, p)
+        self._batch_users.append(batch.users)
+        variance = noise_bits * p * (1.0 - p)
+        C = self._variances.size
+        restart = np.zeros(C, dtype=np.bool_)
+        if self._restarts and len(self._widths) > 1:
+            old, new = self._sums[:C], newest[:C]
+            restart = new * np.sqrt(self._variances + variance) > (old + new) * math.sqrt(variance)
+        self._sums = np.where(restart[self._cell_of], newest, self._sums + newest)
+        self._variances = np.where(restart, 0.0, self._variances) + variance
+        self._starts = np.where(restart, len(self._widths), self._starts)
+        self._last = self._released()
+
+    def _released(self) -> PrivateCounts:
+        batches = len(self._widths)
+        noise, coins = np.zeros(self._variances.size), np.zeros(self._variances.size)
+        for start in np.unique(self._starts).tolist() if batches else []:
+            here = self._starts == start
+            noise[here] = self._widths.width(start)
+            users = sum(self._batch_users[start - 1 :])
+            coins[here] = self._rewards_width(users, self._widths.share(start))
+        spread = np.sqrt(self._variances)
+        visits, transitions, rewards = (
+            part.reshape(shape)
+            for part, shape in zip(np.split(self._sums, np.cumsum(self._sizes)[:-1]), self._shapes, strict=True)
+        )
+        cells, rows = self._shapes[0], self._shapes[1]
+
+        def by_cell(values: Floats) -> PerTable:
+            table = values.reshape(cells)
+            return PerTable(table, np.broadcast_to(table[..., None], rows), table)
+
+        widths = by_cell(noise)
+        return PrivateCounts(
+            visits,
+            transitions,
+            rewards,
+            horizon=self._spec.horizon,
+            num_episodes=self._seen,
+            widths=PerTable(widths.visits, widths.transitions, widths.rewards + coins.reshape(cells)),
+            deviations=by_cell(spread),
+            beta=self._beta,
+            reward_range=self._spec.reward_range,
+        )
+
+
+# Announced batches, of one layer or of all --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ShuffleBatches:
+    """Batches announced by the learner (`Batch`), each released by itself: visits and transitions of one step with
+    the noise of 2 falling and 2 rising bits, or everything with that of 3H and 3H. No budget: exact, not private.
+
+    Guarantee and source: as `Shuffle`; every user is in one batch, so the worst batch counts, shuffle.md.
+    """
+
+    budget: Budget | None
+    neighbours: Neighbours = "replace"
+    honest: float = 1.0
+    beta: float = 0.01
+    calibration: Calibration = "exact"
+    most_noise_bits: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.budget is not None:
+            self.counts()
+
+    def counts(self) -> Shuffle:
+        """The same settings for one statistic."""
+        assert self.budget is not None
+        return Shuffle(
+            self.budget, self.neighbours, self.honest, self.beta, "all", self.calibration, self.most_noise_bits
+        )
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> BatchStream:
+        return BatchStream(self, spec, num_episodes, noise)
+
+
+class BatchStream(_CountStream):
+    """Raw sums of the announced batch; its noisy sums leave when all its users have played."""
+
+    def __init__(self, privatizer: ShuffleBatches, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        super().__init__(spec, num_episodes, noise)
+        if spec.pooled and spec.horizon > 1:
+            raise ValueError("batches of one layer count per step; leave pooling out")
+        private = privatizer.budget is not None
+        self._fine = privatizer.counts().law(spec) if private else None
+        self._crude = privatizer.counts().law(spec, layer=True) if private else None
+        self.guarantee = (
+            privatizer.counts().guarantee(spec, num_episodes, noise) if private else no_privacy("raw counts are used")
+        )
+        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
+        self._beta = privatizer.beta
+        self._batch: Batch | None = None
+        self._closed = 0
+        visits, transitions, rewards = (np.zeros(shape) for shape in self._shapes)
+        self._last = PrivateCounts(visits, transitions, rewards, horizon=spec.horizon, num_episodes=0)
+
+    def begin(self, plan: Plan) -> None:
+        """Open the announced batch, or go on with it."""
+        batch = plan.announcement
+        if not isinstance(batch, Batch):
+            raise ValueError("the plan announces no batch; users would not know what to report")
+        if self._batch is not None and self._users and batch != self._batch:
+            raise ValueError(
+                f"{self._users} of {self._batch.users} users of the open batch have played; it must be complete "
+                "before another one is announced"
+            )
+        self._batch = batch
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        if self._batch is None:
+            raise ValueError("no batch has been announced; begin one before users play")
+        users = len(contribution) if isinstance(contribution, Episodes) else contribution.num_episodes
+        if self._users + users > self._batch.users:
+            raise ValueError(
+                f"{users} more users would exceed the {self._batch.users} announced for this batch; nothing was added"
+            )
+        self._take(contribution)
+
+    def encoder(self) -> BitEncoder:
+        """What the users of the announced batch are sent."""
+        if self._batch is None:
+            raise ValueError("no batch has been announced; begin one before users play")
+        law = self._fine if self._batch.layer is None else self._crude
+        statistic, users = CountBits(self._tables, self._batch.layer), self._batch.users
+        return BitEncoder(statistic, users, 0, 0) if law is None else self._published(law, statistic, users)
+
+    def _own(self, encoder: BitEncoder) -> BitEncoder:
+        return self.encoder()
+
+    def collect(self, messages: Messages) -> None:
+        """The shuffled messages of the whole announced batch; one that is refused spends its users."""
+        self._collect(self.encoder(), messages)
+
+    def release(self) -> PrivateCounts:
+        """The newest complete batch; while one is filling up, the one before it."""
+        if self._batch is not None and self._users == self._batch.users:
+            encoder = self.encoder()
+            raw, self._raw = self._raw, np.zeros_like(self._raw)
+            if self._batch.layer is not None:
+                h = self._batch.layer
+                N, T, _ = np.split(raw, np.cumsum(self._sizes)[:-1])
+                layers = N.reshape(self._shapes[0])[h], T.reshape(self._shapes[1])[h]
+                raw = np.concatenate([table.ravel() for table in layers])
+            batch = Tally(raw + encoder.noise_sums(self._users, self._noise), self._users)
+            self._users = 0
+            self._enter(encoder, batch)
+        return self._last
+
+    def _enter(self, encoder: BitEncoder, batch: Tally) -> None:
+        assert self._batch is not None
+        values = unbiased(encoder, batch)
+        self._closed += 1
+        noise_bits, p = batch.users * encoder.noise_bits, encoder.probability
+        share = 0.5 * self._beta / (sum(self._sizes) * self._closed * (self._closed + 1))
+        width = binomial.two_sided_quantile([(noise_bits, p)], share) if noise_bits else 0.0
+        spread = math.sqrt(noise_bits * p * (1.0 - p))
+        S, A = self._spec.num_states, self._spec.num_actions
+        G = self._spec.stages if self._batch.layer is None else 1
+        cells = G * S * A
+        rewards = np.zeros((G, S, A)) if self._batch.layer is not None else values[-cells:].reshape(G, S, A)
+        coins = self._rewards_width(batch.users, share)
+        self._last = PrivateCounts(
+            values[:cells].reshape(G, S, A),
+            values[cells : cells * (1 + S)].reshape(G, S, A, S),
+            rewards,
+            horizon=self._spec.horizon,
+            num_episodes=self._seen,
+            widths=PerTable(width, width, math.inf if self._batch.layer is not None else width + coins),
+            deviations=PerTable(spread, spread, spread),
+            beta=self._beta,
+            reward_range=self._spec.reward_range,
+        )
+        self._batch = None

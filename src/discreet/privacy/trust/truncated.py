@@ -1,0 +1,328 @@
+"""Rewards without a bound: users drop what exceeds a public threshold that scales the noise. Proof: truncated.md."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from discreet.mdp import Floats, Ints
+from discreet.people.counts import UNBOUNDED_REWARD, Counts, CountSpec
+from discreet.people.episodes import Episodes
+from discreet.planning import Plan
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
+from discreet.privacy.families import Blocks, Family, Mechanism, calibrated, reward_rounding, samplable
+from discreet.privacy.noise import SMALLEST_SCALE, NoiseSource
+from discreet.privacy.sums.epochs import Epochs, EpochStream
+from discreet.privacy.sums.exact import Exact, ExactStream
+from discreet.privacy.sums.streams import assumptions
+from discreet.privacy.sums.tree import Tree, TreeStream
+from discreet.privacy.tails import adaptive_width, exponent_grid, log_moments
+from discreet.privacy.trust.local import ONE_REPORT, LocalLaplace, sum_of_noises
+from discreet.releases.counts import PerTable, PrivateCounts, Thresholds
+
+PUBLIC = "thresholds depend on public numbers and earlier releases only"
+SMALLEST_THRESHOLD = 2.0**-6
+
+
+def bounded(spec: CountSpec) -> CountSpec:
+    """The same statistic for rewards in [0, 1]: its visits and transitions, and in L1 its rewards, are ours."""
+    return replace(spec, reward_range=(0.0, 1.0))
+
+
+def signed(mechanism: Mechanism | None, neighbours: Neighbours) -> dict[str, float]:
+    """How much further than rewards in [0, 1] rewards in [−1, 1] can move a table: √2 in L2 under replace.
+
+    In one cell a step may go from −B to B: 2√H instead of √(2H), pooled 2H instead of √2·H. In L1 two steps in
+    different cells move as far, 2H; against nothing (zero-out) signs do not matter.
+    """
+    far = math.sqrt(2.0) if mechanism == "gaussian" and neighbours == "replace" else 1.0
+    return {"visits": 1.0, "transitions": 1.0, "rewards": far}
+
+
+class Cut:
+    """The thresholds in force, as public multiples of the reward grid; their running maximum scales the noise."""
+
+    def __init__(self, spec: CountSpec) -> None:
+        if spec.reward_range is not None:
+            raise ValueError("rewards have a declared range; truncation is for rewards without one")
+        self.spec = spec
+        self.levels: Floats | None = None
+        self.peak: Floats = np.zeros(spec.shapes()["visits"])
+
+    def announce(self, plan: Plan) -> None:
+        thresholds = plan.announcement
+        if not isinstance(thresholds, Thresholds) or thresholds.values.shape != self.peak.shape:
+            raise ValueError(f"the plan announces no thresholds of shape {self.peak.shape}")
+        limited = np.clip(thresholds.values, SMALLEST_THRESHOLD, UNBOUNDED_REWARD)
+        self.levels = np.ceil(limited / self.spec.grid) * self.spec.grid
+        self.peak = np.maximum(self.peak, self.levels)
+
+    def applied(self, contribution: Episodes | Counts) -> Episodes:
+        """r·1{|r| ≤ B(h,s,a)}, on the user's side of the wall."""
+        if not isinstance(contribution, Episodes):
+            raise TypeError("rewards are truncated one by one, so this stream takes Episodes and cannot take Counts")
+        if self.levels is None:
+            raise ValueError("no thresholds have been announced; call begin(plan) first")
+        episodes = self.spec.readable(contribution)
+        stages = np.minimum(np.arange(episodes.horizon), self.levels.shape[0] - 1)
+        limits = self.levels[stages, episodes.states[:, :-1], episodes.actions]
+        return replace(episodes, rewards=np.where(np.abs(episodes.rewards) <= limits, episodes.rewards, 0.0))
+
+
+class ThresholdBlocks(Blocks):
+    """Noise for all counters; a reward sum's scale is that of a threshold of 1 times the cell's peak."""
+
+    def __init__(self, families: tuple[Family, ...], noise: NoiseSource, cut: Callable[[], Cut]) -> None:
+        super().__init__(families[:2], noise)
+        self._counts, self._rewards, self._noise, self._cut = self.size, families[2], noise, cut
+        self.size += families[2].size
+
+    def draw(self) -> Ints:
+        peaks = self._cut().peak.reshape(-1)
+        block = np.empty(self.size, dtype=np.int64)
+        self.size, whole = self._counts, self.size
+        block[: self._counts] = super().draw()
+        self.size = whole
+        tail = block[self._counts :]
+        sample = self._noise.laplace if self._rewards.mechanism == "laplace" else self._noise.gaussian
+        for peak in np.unique(peaks).tolist():
+            cells = peaks == peak
+            tail[cells] = sample(samplable("rewards", self._rewards.scale * peak), int(cells.sum()))
+        return block
+
+
+class Spread:
+    """Errors of reward sums whose scales follow the releases: supermartingale widths, and deviations."""
+
+    def __init__(self, family: Family, spec: CountSpec, num_episodes: int, beta: float, most_terms: int) -> None:
+        self._gaussian = family.mechanism == "gaussian"
+        self._unit = family.scale * family.unit  # natural scale at a threshold of 1
+        self._least = SMALLEST_SCALE * family.unit if self._unit > 0.0 else 0.0  # what is sampled at the least
+        self._deviation = family.deviation * family.unit
+        self._cells, self.beta = family.size, beta
+        smallest, largest = (limit * (self._unit or 1.0) for limit in (SMALLEST_THRESHOLD, UNBOUNDED_REWARD))
+        self.grid = exponent_grid(smallest, largest, max(most_terms, 1))
+        self._rounding = reward_rounding(spec, num_episodes) * spec.grid
+
+    def moments(self, peak: Floats) -> Floats:
+        """Bounds on ln E exp(s·noise) for every exponent s: −ln(1 − s²b²), or s²σ²/2 [CKS20]."""
+        scales = np.maximum(self._unit * np.asarray(peak), self._least)
+        if self._gaussian:
+            return np.asarray(0.5 * (self.grid.reshape(-1, *([1] * scales.ndim)) * scales[None]) ** 2)
+        return log_moments(scales, self.grid)
+
+    def width(self, moment_sums: Floats, beta: float | None = None, num_prefixes: int = 1) -> Floats:
+        share = self.beta if beta is None else beta
+        if self._unit == 0.0:  # no noise: only the grid is left
+            return np.full(moment_sums.shape[1:], self._rounding)
+        return adaptive_width(moment_sums, self.grid, self._cells, share, num_prefixes) + self._rounding
+
+    def deviation(self, peak: Floats, terms: Floats | Ints | float) -> Floats:
+        """At most: every noise in the sum has at most the scale of the present peak."""
+        return np.asarray(np.sqrt(terms) * peak * self._deviation)
+
+
+@dataclass(frozen=True)
+class TruncatedEpochs(Epochs):
+    """`Epochs` whose rewards have no bound but a public threshold per cell.
+
+    Guarantee: as `Epochs`, truncated.md.   Width of rewards: supermartingale, valid for adaptive scales.
+    Source: [WZCW23] with public thresholds.   Differs: thresholds come from releases, never from raw counts.
+    """
+
+    def families(self, spec: CountSpec) -> tuple[Family, ...]:
+        assert self.mechanism is not None
+        return calibrated(
+            self.budget,
+            self.mechanism,
+            self.neighbours,
+            bounded(spec),
+            self.shares,
+            episodes_per_user=self.episodes_per_user,
+            gain=signed(self.mechanism, self.neighbours),
+        )
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedEpochStream:
+        return TruncatedEpochStream(self, spec, num_episodes, noise)
+
+
+class TruncatedEpochStream(EpochStream):
+    _state: ClassVar[tuple[str, ...]] = (*EpochStream._state, "_cut")
+
+    def __init__(self, epochs: TruncatedEpochs, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        self._cut = Cut(spec)
+        super().__init__(epochs, spec, num_episodes, noise)
+        self._blocks = ThresholdBlocks(self._families, noise, lambda: self._cut)
+        self._spread = Spread(self._families[2], spec, num_episodes, self._beta / 3, num_episodes)
+        self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PUBLIC))
+
+    def begin(self, plan: Plan) -> None:
+        self._cut.announce(plan)
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        super().add(self._cut.applied(contribution))
+
+    def _widths(self) -> PerTable:
+        widths, t = super()._widths(), self._epochs
+        if t == 0 or self._families[2].entry is None:
+            return widths
+        sums = self._lengths * self._spread.moments(self._cut.peak)
+        return replace(widths, rewards=self._spread.width(sums, self._spread.beta / (t * t * (t + 1))))
+
+    def _deviations(self) -> PerTable:
+        deviations = super()._deviations()
+        if self._families[2].entry is None:
+            return deviations
+        return replace(deviations, rewards=self._spread.deviation(self._cut.peak, self._lengths))
+
+
+@dataclass(frozen=True)
+class TruncatedTree(Tree):
+    """`Tree` whose rewards have no bound but a public threshold per cell; noise follows the largest so far."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.calibration != "true":
+            raise ValueError("the printed scale of a tree is not one for thresholds; calibration must be 'true'")
+
+    def families(self, spec: CountSpec, num_episodes: int) -> tuple[Family, ...]:
+        assert self.mechanism is not None
+        return calibrated(
+            self.budget,
+            self.mechanism,
+            self.neighbours,
+            bounded(spec),
+            self.shares,
+            uses=self.layout(num_episodes).nodes_per_user,
+            episodes_per_user=self.episodes_per_user,
+            gain=signed(self.mechanism, self.neighbours),
+        )
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedTreeStream:
+        return TruncatedTreeStream(self, spec, num_episodes, noise)
+
+
+class TruncatedTreeStream(TreeStream):
+    _state: ClassVar[tuple[str, ...]] = (*TreeStream._state, "_cut")
+
+    def __init__(self, tree: TruncatedTree, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        if tree.variant != "binary" or tree.constant_noise:
+            raise ValueError("thresholds that change go with the plain binary tree only")
+        self._cut = Cut(spec)
+        super().__init__(tree, spec, num_episodes, noise)
+        self._blocks = ThresholdBlocks(self._families, noise, lambda: self._cut)
+        self._rewards = Spread(self._families[2], spec, num_episodes, self._beta / 3, self._layout.bits)
+        self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PUBLIC))
+
+    def begin(self, plan: Plan) -> None:
+        self._cut.announce(plan)
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        super().add(self._cut.applied(contribution))
+
+    def _widths(self) -> PerTable:
+        widths = super()._widths()
+        if self._families[2].entry is None:
+            return widths
+        if not self._nodes:
+            return replace(widths, rewards=0.0)
+        sums = len(self._nodes) * self._rewards.moments(self._cut.peak)
+        return replace(widths, rewards=self._rewards.width(sums, num_prefixes=self._layout.num_prefixes))
+
+    def _deviations(self) -> PerTable:
+        deviations = super()._deviations()
+        if self._families[2].entry is None:
+            return deviations
+        spread = self._rewards.deviation(self._cut.peak, float(len(self._nodes)))
+        return replace(deviations, rewards=spread)
+
+
+@dataclass(frozen=True)
+class TruncatedLocal:
+    """`LocalLaplace` whose rewards have no bound but a public threshold per cell, sent to every user.
+
+    Guarantee: ε-LDP, truncated.md.   Width of rewards: supermartingale over users.
+    """
+
+    budget: Budget
+    beta: float = 0.01
+
+    def __post_init__(self) -> None:
+        LocalLaplace(self.budget, beta=self.beta)  # refuses what is not pure epsilon
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedLocalStream:
+        return TruncatedLocalStream(self, spec, num_episodes, noise)
+
+
+class TruncatedLocalStream:
+    """Counts in a `LocalLaplaceStream` with two thirds of the budget, noisy reward sums here."""
+
+    def __init__(self, local: TruncatedLocal, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        self._cut, self._spec, self._noise = Cut(spec), spec, noise
+        total = local.budget.total("laplace")
+        counts = LocalLaplace(Budget.pure(total * 2 / 3), (1.0, 1.0, 0.0), local.beta * 2 / 3)
+        self._counts = counts.open(bounded(spec), num_episodes, noise)
+        self._family = calibrated(local.budget, "laplace", "replace", bounded(spec))[2]
+        self._spread = Spread(self._family, spec, num_episodes, local.beta / 3, num_episodes)
+        self._moments = np.zeros((len(self._spread.grid), *self._cut.peak.shape))
+        self._variance = np.zeros(self._cut.peak.shape)
+        self._sums: Ints = np.zeros(self._cut.peak.shape, dtype=np.int64)
+        assert self._family.entry is not None
+        entries = (*self._counts.ledger, self._family.entry)
+        told = assumptions(num_episodes, noise, ONE_REPORT, PUBLIC)
+        self.guarantee: Guarantee = guarantee_of(entries, "local", "replace", local.budget, assumptions=told)
+        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
+        self._beta = local.beta
+
+    def begin(self, plan: Plan) -> None:
+        self._cut.announce(plan)
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        episodes = self._cut.applied(contribution)
+        levels = self._cut.levels
+        assert levels is not None
+        self._counts.add(episodes)
+        n = len(episodes)
+        self._sums += Counts.of(episodes, self._spec).reward_sums
+        for level in np.unique(levels).tolist():
+            cells = levels == level
+            noise = sum_of_noises(self._family.scale * level, n, int(cells.sum()), self._noise)
+            self._sums[cells] += noise
+        self._moments += n * self._spread.moments(levels)
+        self._variance += n * self._spread.deviation(levels, 1.0) ** 2
+
+    def release(self) -> PrivateCounts:
+        counts = self._counts.release()
+        rewards = self._spread.width(self._moments) if counts.num_episodes else 0.0
+        return replace(
+            counts,
+            reward_sums=np.asarray(self._sums * self._spec.grid, dtype=np.float64),
+            widths=replace(counts.widths, rewards=rewards),
+            deviations=replace(counts.deviations, rewards=np.sqrt(self._variance)),
+            beta=self._beta,
+            reward_range=None,
+        )
+
+
+@dataclass(frozen=True)
+class TruncatedExact(Exact):
+    """No noise and no privacy, rewards cut at the announced thresholds: the twin of the others."""
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedExactStream:
+        return TruncatedExactStream(spec, num_episodes)
+
+
+class TruncatedExactStream(ExactStream):
+    def __init__(self, spec: CountSpec, num_episodes: int) -> None:
+        super().__init__(spec, num_episodes)
+        self._cut = Cut(spec)
+
+    def begin(self, plan: Plan) -> None:
+        self._cut.announce(plan)
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        super().add(self._cut.applied(contribution))

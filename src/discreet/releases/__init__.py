@@ -1,0 +1,1 @@
+"""What leaves a privatizer: public, and all that learners see."""

@@ -1,0 +1,1 @@
+"""Experiments: run, measure, keep and show."""

@@ -1,0 +1,233 @@
+"""Results on disk: one Parquet file per experiment and seed, there in full or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from discreet import provenance
+from discreet.mdp import Floats, Ints, frozen
+from discreet.privacy.accounting import Guarantee
+
+#: Marks a Parquet file as ours and names its layout; files without it are somebody else's.
+MARK = b"discreet"
+LAYOUT = b"1"
+#: Where a file keeps `provenance.facts`.
+FACTS = b"provenance"
+
+
+class FinishedRun(Protocol):
+    """What is stored of a run (`discreet.runs.experiment.RunResult` has it all)."""
+
+    @property
+    def experiment(self) -> Any: ...
+    @property
+    def seed(self) -> int | None: ...
+    @property
+    def checkpoints(self) -> Ints: ...
+    @property
+    def regret(self) -> Floats: ...
+    @property
+    def random_regret(self) -> float: ...
+    @property
+    def value_optimal(self) -> float: ...
+    @property
+    def value_random(self) -> float: ...
+    @property
+    def final_value(self) -> float: ...
+    @property
+    def switches(self) -> int: ...
+    @property
+    def guarantee(self) -> Guarantee: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def diagnostics(self) -> dict[str, Any]: ...
+    @property
+    def version(self) -> str: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One run as tables and reports see it. `settings` are the fields of its experiment."""
+
+    id: str
+    settings: Mapping[str, Any]
+    seed: int | None  # None: fresh randomness and secure noise
+    checkpoints: Ints
+    regret: Floats  # cumulative, at the checkpoints
+    random_regret: float
+    value_optimal: float
+    value_random: float
+    final_value: float
+    switches: int
+    guarantee: Mapping[str, Any]  # as JSON
+    seconds: float
+    diagnostics: Mapping[str, Any]
+    version: str
+    facts: Mapping[str, str] = field(default_factory=dict)  # see `provenance.facts`; older files have none
+
+    @property
+    def regret_ratio(self) -> float | None:
+        """Regret over that of the uniform random policy; None where that policy is optimal."""
+        return float(self.regret[-1]) / self.random_regret if self.random_regret > 0 else None
+
+    @property
+    def final_gap(self) -> float | None:
+        """(V* − V^last)/(V* − V^uniform) of the last policy; None where the uniform random policy is optimal."""
+        if self.random_regret <= 0:
+            return None
+        return (self.value_optimal - self.final_value) / (self.value_optimal - self.value_random)
+
+    @property
+    def simulation(self) -> bool:
+        """Whether the noise came from a seed, so that the run protects nobody."""
+        return self.seed is not None
+
+
+_SCALARS = {
+    "seed": "int",
+    "random_regret": "float",
+    "value_optimal": "float",
+    "value_random": "float",
+    "final_value": "float",
+    "switches": "int",
+    "seconds": "float",
+    "version": "str",
+}
+
+
+def row_of(result: FinishedRun) -> Row:
+    """A finished run as a row."""
+    settings = {each.name: getattr(result.experiment, each.name) for each in fields(result.experiment)}
+    return Row(
+        id=result.experiment.id,
+        settings=settings,
+        checkpoints=frozen(result.checkpoints, np.int64),
+        regret=frozen(result.regret),
+        guarantee=result.guarantee.to_json(),
+        diagnostics=dict(result.diagnostics),
+        facts=provenance.facts(),
+        **{name: getattr(result, name) for name in _SCALARS},
+    )
+
+
+def prepare(folder: str | Path) -> Path:
+    """Create the folder and try to write in it, so that a run that could not be kept is not started."""
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ValueError(
+            f"cannot write results to {str(path)!r}: {reason}; choose a folder you may write to"
+        ) from None
+    return path
+
+
+def write(result: FinishedRun, folder: str | Path) -> Path:
+    """Store a run; the file appears under its name only when it is complete and on the disk."""
+    path = prepare(folder)
+    row = row_of(result)
+    types = {each.name: str(each.type).removesuffix(" | None") for each in fields(result.experiment)}
+    name = f"seed{row.seed}" if row.seed is not None else f"secure-{secrets.token_hex(6)}"
+    target = path / f"{row.id}-{name}.parquet"
+    part = path / f".{target.name}.{secrets.token_hex(4)}.part"
+    try:
+        with part.open("xb") as file:
+            _write_parquet(row, types, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    _sync_folder(path)
+    return target
+
+
+def read(folder: str | Path, pattern: str = "*.parquet") -> list[Row]:
+    """All runs in a folder, by experiment and seed. Foreign files are passed over, damaged ones are refused."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise ValueError(f"there is no folder {str(path)!r}; give one that `discreet run … --out` has written")
+    rows = [row for file in sorted(path.glob(pattern)) if (row := _read_parquet(file)) is not None]
+    return sorted(rows, key=lambda row: (row.id, row.seed is None, row.seed or 0))
+
+
+def stored_seeds(folder: str | Path, experiment_id: str, source: str | None = None) -> dict[int, Row]:
+    """Seeds of this experiment that this source (`provenance.source_digest`; None: any) has already finished."""
+    rows = read(folder, f"{experiment_id}-seed*.parquet")
+    wanted = (row for row in rows if source is None or row.facts.get("source") == source)
+    return {row.seed: row for row in wanted if row.id == experiment_id and row.seed is not None}
+
+
+def _write_parquet(row: Row, types: Mapping[str, str], file: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    scalar = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+    columns: dict[str, tuple[Any, Any]] = {"id": (row.id, pa.string())}
+    for name, value in row.settings.items():
+        # A setting that is no plain scalar is kept as JSON text.
+        known = types[name] in scalar
+        columns[name] = (value, scalar[types[name]]) if known else (json.dumps(value), pa.string())
+    columns |= {name: (getattr(row, name), scalar[kind]) for name, kind in _SCALARS.items()}
+    columns["guarantee"] = json.dumps(row.guarantee, allow_nan=False), pa.string()
+    columns["diagnostics"] = json.dumps(row.diagnostics, allow_nan=False), pa.string()
+    columns["checkpoints"] = row.checkpoints, pa.list_(pa.int64())
+    columns["regret"] = row.regret, pa.list_(pa.float64())
+    schema = pa.schema(
+        [(name, kind) for name, (_, kind) in columns.items()],
+        metadata={MARK: LAYOUT, b"settings": json.dumps(types).encode(), FACTS: json.dumps(dict(row.facts)).encode()},
+    )
+    pq.write_table(pa.table([pa.array([value], kind) for value, kind in columns.values()], schema=schema), file)
+
+
+def _read_parquet(file: Path) -> Row | None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.ParquetFile(file).read()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(
+            f"{str(file)!r} is damaged or not a Parquet file ({str(error).splitlines()[0]}); remove it and run again"
+        ) from None
+    metadata = table.schema.metadata or {}
+    if metadata.get(MARK) != LAYOUT or table.num_rows != 1:
+        return None
+    values = table.to_pylist()[0]
+    types = json.loads(metadata[b"settings"])
+    plain = ("str", "int", "float", "bool")
+    return Row(
+        id=values["id"],
+        settings={name: values[name] if kind in plain else json.loads(values[name]) for name, kind in types.items()},
+        checkpoints=frozen(values["checkpoints"], np.int64),
+        regret=frozen(values["regret"]),
+        guarantee=json.loads(values["guarantee"]),
+        diagnostics=json.loads(values["diagnostics"]),
+        facts=json.loads(metadata.get(FACTS, b"{}")),
+        **{name: values[name] for name in _SCALARS},
+    )
+
+
+def _sync_folder(path: Path) -> None:
+    """Make the new name itself durable, where folders can be synced."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
