@@ -99,7 +99,10 @@ def stays(seed: int, patients: int) -> pa.Table:
             "survived": survived[who],
             "nowhere": np.zeros(who.size),
         }
-        parts.append(pa.table({name: values.astype(np.int32) for name, values in columns.items()}))
+        schema = pa.schema(
+            [pa.field(name, pa.int32(), nullable=False) for name in columns]
+        )  # no successor is missing
+        parts.append(pa.table({name: values.astype(np.int32) for name, values in columns.items()}, schema=schema))
     return pa.concat_tables(parts)
 
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from discreet.cli import app
 from discreet.offline import fitting as offline
+from discreet.people.counting import LoggedData
 from discreet.people.logs import LogFormat
 from discreet.policy import Policy
 from discreet.privacy.accounting import Budget
@@ -195,3 +196,23 @@ def test_l8_plans_that_would_take_for_ever_are_refused_at_once():
     with pytest.raises(ValueError, match="too many"):
         offline.fit(table, LogFormat(300, 2, 90_000, pooled=True), FREE, seed=0)
     assert offline.fit(table, LogFormat(1, 2, H, pooled=True), FREE, seed=0, plan_horizon=5000).policy.horizon == 5000
+
+
+@pytest.mark.parametrize("early_end", ["absorb", "keep"])
+@pytest.mark.parametrize("nullable", [True, False])
+def test_l2_a_successor_that_is_missing_at_the_last_step_is_no_end(tmp_path, early_end, nullable):
+    """As logs are written with a shift: states alternate, state 1 pays 1, and the last row has no successor."""
+    rows = [(user, step, step % 2, 0, float(step % 2), None if step == 3 else 1 - step % 2)
+            for user in range(50) for step in range(4)]  # fmt: skip
+    names = ("user", "step", "state", "action", "reward", "next_state")
+    if not nullable:
+        rows = [(*row[:-1], 0 if row[-1] is None else row[-1]) for row in rows]
+    types = [pa.int64()] * 4 + [pa.float64(), pa.int64()]
+    schema = pa.schema([pa.field(n, t, nullable=nullable) for n, t in zip(names, types, strict=True)])
+    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=schema)
+    pyarrow.parquet.write_table(table, tmp_path / "log.parquet")
+    log = LogFormat(2, 1, 4, pooled=True, early_end=early_end)
+    for source in (table, str(tmp_path / "log.parquet")):
+        assert LoggedData(source, log).log.has_unknown == nullable
+        found = offline.fit(source, log, algorithm="apvi", initial=np.array([1.0, 0.0]), seed=0)
+        assert found.certificate["estimate"]["value_estimate"] == pytest.approx(2.0)

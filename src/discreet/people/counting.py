@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from discreet.mdp import Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.people.logs import OPTIONAL, ROLES, Engine, Kind, LogFormat, open_log
+from discreet.people.logs import OPTIONAL, ROLES, Engine, Kind, LogFormat, open_log, parquet_schemas
 
 #: Steps per integer of marks: the marks, and one more than they, are positive in 64 bits.
 MARKS = 62
@@ -178,9 +178,10 @@ def count(source: Any, log: LogFormat, table: str | None = None) -> StepCounts:
 
 
 def _complete(source: Any, column: str) -> bool:
-    """Whether by the kind of the source every row has a successor."""
-    if isinstance(source, pa.Table) and column in source.column_names:
-        return not source.schema.field(column).nullable
+    """Whether by the kind of the source, or by its schema, every row has a successor."""
+    tables = [source.schema] if isinstance(source, pa.Table) else parquet_schemas(source)
+    if tables:
+        return all(column in schema.names and not schema.field(column).nullable for schema in tables)
     if isinstance(source, Mapping) and isinstance(found := source.get(column), np.ndarray):
         return bool(np.issubdtype(found.dtype, np.integer))
     return isinstance(source, Episodes) or hasattr(source, "iterate_episodes")

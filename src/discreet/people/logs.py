@@ -458,6 +458,17 @@ def _damaged(paths: Sequence[str]) -> Iterator[None]:
         ) from None
 
 
+def parquet_schemas(source: Any) -> list[pa.Schema]:
+    """Of all Parquet files that a source names; none for any other source."""
+    patterns = [source] if isinstance(source, (str, Path)) else source
+    if not isinstance(patterns, Sequence) or not all(isinstance(item, (str, Path)) for item in patterns):
+        return []
+    paths = [path for pattern in patterns for path in glob.glob(str(pattern), recursive=True)]
+    return (
+        [pyarrow.parquet.read_schema(path) for path in paths] if {_suffix(p) for p in paths} == {".parquet"} else []
+    )
+
+
 def _matching(pattern: str) -> list[str]:
     found = sorted(glob.glob(pattern, recursive=True))
     if not found:
