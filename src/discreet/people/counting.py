@@ -150,6 +150,8 @@ class LoggedData:
         R.reshape(-1)[code] = paid
         left_out = repairs.rows - repairs.unreadable_rows - int(number.sum())
         if not log.enforce:
+            if left_out:
+                repairs = _faults(self._engine, log, True)
             repairs = replace(repairs, unreadable_rows=left_out)
         elif not log.first_visits:
             repairs = replace(repairs, cut_rows=left_out)
@@ -556,7 +558,7 @@ def counting_query(log: LogFormat, shortcut: str | None = None) -> str:
 
 def _who(engine: Engine, log: LogFormat) -> tuple[int, Repairs]:
     """How many users there are, and what is wrong with their rows."""
-    users, logged, readable, repeated = 0, None, 0, 0
+    users, logged, readable, repeated = 0, 0, 0, 0
     if log.enforce:
         query = (
             "SELECT count(DISTINCT person), sum(logged), sum(readable), "
@@ -567,7 +569,7 @@ def _who(engine: Engine, log: LogFormat) -> tuple[int, Repairs]:
         (users,) = _integers(engine, "SELECT count(DISTINCT person) FROM readings")
     if log.num_users is not None and users > log.num_users:
         raise ValueError(f"the log has more users than the {log.num_users:,} declared")
-    found = _faults(engine, log, logged is None or readable < logged)
+    found = _faults(engine, log, readable < logged)
     if log.enforce:
         found = replace(found, unreadable_rows=found.rows - readable, repeated_steps=repeated)
     return log.num_users or max(users, 1), found
