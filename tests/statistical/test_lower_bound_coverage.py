@@ -100,7 +100,7 @@ class Simulated:
         return float(self.initial @ V)
 
     def table(self) -> dict[str, np.ndarray]:
-        names = ("user", "episode", "step", "state", "action", "reward", *self.log.given)
+        names = ("user", "episode", "step", "state", "action", "reward", *(self.log.given - {"successors"}))
         return {name: self.rows[name] for name in dict.fromkeys(names)}
 
 
@@ -127,7 +127,7 @@ def simulated(kind: Kind, seed: int) -> Simulated:
         reward_range=kind.reward_range,
         early_end=kind.early_end,
         ended_pays=kind.ended_pays,
-    ).read_from(("episode", *kind.columns))
+    ).read_from(("episode", *kind.columns), complete="next_state" in kind.columns)
     who, state = np.arange(n * m), rng.choice(S, size=n * m, p=initial)
     parts = []
     for h in range(H):

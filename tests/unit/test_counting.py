@@ -347,7 +347,8 @@ def test_first_visits_count_once_per_episode_and_cell():
     )
     found = count(table, LogFormat(2, 2, 4, pooled=True, early_end="keep", first_visits=True))
     assert found.first_visits
-    assert found.transitions[0, :, :, :].tolist() == [[[0, 1], [0, 0]], [[1, 0], [0, 1]]]
+    assert found.transitions[0, :2, :, :2].tolist() == [[[0, 1], [0, 0]], [[1, 0], [0, 1]]]
+    assert found.transitions.sum() == 3
     assert found.reward_sums[0, 0, 0, 1] == 2**20  # the first visit's reward, not the second's
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
@@ -375,16 +374,14 @@ def test_patients_stay_inside_what_is_declared_and_a_log_without_noise_beats_the
     allowed = icu.tables().admissible[state, action]
     assert icu.successors(True)[state, action, following][allowed].all()
     assert 0.1 < (~allowed).mean() < 0.2  # clinicians also did what too few of them did to be modelled
-    log = pa.table(
-        {
-            "user": who,
-            "step": step,
-            "state": state,
-            "action": action,
-            "reward": np.zeros(who.size),
-            "next_state": following,
-        }
-    )
+    log = {
+        "user": who,
+        "step": step,
+        "state": state,
+        "action": action,
+        "reward": np.zeros(who.size),
+        "next_state": following,
+    }
     found = offline.fit(
         log,
         LogFormat(icu.NUM_STATES, icu.NUM_ACTIONS, 30, True, early_end="keep"),

@@ -341,7 +341,7 @@ def test_p10_json_is_the_certificate_and_holds_nothing_that_is_not_private(log, 
     del written["digests"]
     assert document == {**written, "folder": str(tmp_path / "policy")}
     assert "not_private" not in done.stdout
-    assert "1 rows with a state" in done.stderr
+    assert "column 'state': 1 " in done.stderr
     repairs = json.loads((tmp_path / "repairs.json").read_text())
     assert repairs["unreadable_rows"] == 1
     assert "not_private" in repairs

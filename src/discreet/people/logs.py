@@ -139,7 +139,7 @@ class LogFormat:
     @property
     def has_unknown(self) -> bool:
         """Whether a successor may be unknown, which is then one successor more: a function of the columns alone."""
-        if self.given is None or "successors" in self.given:
+        if self.given is None or "successors" in self.given or (self.horizon == 1 and not self.pooled):
             return False
         return self.pooled or self.early_end == "keep" or self._has("truncated")
 
@@ -486,16 +486,16 @@ def _suffix(path: str) -> str:
 def table_of(episodes: Episodes) -> pa.Table:
     """Episodes as a log in which every episode is another user."""
     K, H = len(episodes), episodes.horizon
-    return pa.table(
-        {
-            "user": np.repeat(np.arange(K), H),
-            "step": np.tile(np.arange(H), K),
-            "state": episodes.states[:, :-1].reshape(-1),
-            "action": episodes.actions.reshape(-1),
-            "reward": episodes.rewards.reshape(-1),
-            "next_state": episodes.states[:, 1:].reshape(-1),
-        }
-    )
+    columns = {
+        "user": np.repeat(np.arange(K), H),
+        "step": np.tile(np.arange(H), K),
+        "state": episodes.states[:, :-1].reshape(-1),
+        "action": episodes.actions.reshape(-1),
+        "reward": episodes.rewards.reshape(-1),
+        "next_state": episodes.states[:, 1:].reshape(-1),
+    }
+    kinds = {name: pa.array(values[:0]).type for name, values in columns.items()}
+    return pa.table(columns, schema=pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds.items()]))
 
 
 def minari_table(dataset: Any) -> pa.Table:
