@@ -560,8 +560,7 @@ def test_p8_no_two_records_differ_in_more_counters_than_stated(form):
 def crowd(spec, bad_rows):
     """Eight users, of whom some have a state, an action or a reward that does not exist."""
     users = stacked([Episodes(e.states, e.actions, np.rint(e.rewards)) for e in random_episodes(spec, 8)])
-    spoilt = Episodes(users.states.copy(), users.actions.copy(), users.rewards.copy())
-    states, actions, rewards = spoilt.states.copy(), spoilt.actions.copy(), spoilt.rewards.copy()
+    states, actions, rewards = users.states.copy(), users.actions.copy(), users.rewards.copy()
     for i, row in enumerate(bad_rows):
         if i % 4 == 0:
             states[row, 1] = spec.num_states
@@ -571,9 +570,7 @@ def crowd(spec, bad_rows):
             actions[row, -1] = 10**9
         else:
             rewards[row, 0] = math.nan
-    for name, values in (("states", states), ("actions", actions), ("rewards", rewards)):
-        object.__setattr__(spoilt, name, values)
-    return users, spoilt
+    return users, Episodes(states, actions, rewards)
 
 
 @pytest.mark.parametrize("spec", [STAGED, POOLED], ids=["staged", "pooled"])

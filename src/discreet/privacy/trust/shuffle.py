@@ -22,6 +22,7 @@ from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of, no_privacy
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.trust.reports import checked_episodes
 from discreet.privacy.trust.shuffle_law import (
     BitLaw,
     Changes,
@@ -29,7 +30,6 @@ from discreet.privacy.trust.shuffle_law import (
     check_shuffle,
     entry_of,
     printed_guarantee,
-    readable,
     shared_assumptions,
 )
 from discreet.privacy.trust.shuffler import BitEncoder, CountBits, Messages, Tally, unbiased
@@ -49,18 +49,20 @@ def summed_bits(episodes: Episodes | Counts, spec: CountSpec, noise: NoiseSource
 
     Users without an episode of the problem add nothing, and toss their coins all the same.
     """
-    episodes, sound = readable(episodes, spec)
+    episodes = checked_episodes(episodes, spec)
+    S, A, C = spec.num_states, spec.num_actions, spec.stages * spec.num_states * spec.num_actions
+    coins = below(noise, spec.reward_units, len(episodes) * spec.horizon).reshape(len(episodes), spec.horizon)
     n, H = episodes.actions.shape
-    S, A = spec.num_states, spec.num_actions
+    if n == 0:
+        return np.zeros(C * (S + 2), dtype=np.int64)
     g = np.minimum(np.arange(H), spec.stages - 1)
     pairs = (g * S + episodes.states[:, :-1]) * A + episodes.actions
     units, _ = spec.on_grid(episodes.rewards)
-    paid = below(noise, spec.reward_units, n * H).reshape(n, H) < units
-    first = np.repeat(sound[:, None], H, axis=1)
+    paid = coins[:n, :H] < units
+    first = np.ones((n, H), dtype=np.bool_)
     if spec.stages == 1:
         for h in range(1, H):
             first[:, h] &= (pairs[:, :h] != pairs[:, h : h + 1]).all(axis=1)
-    C = spec.stages * S * A
     triples = pairs * S + episodes.states[:, 1:]
     return np.concatenate(
         [

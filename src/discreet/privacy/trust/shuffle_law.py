@@ -7,13 +7,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-
 from discreet.device.encoders import Tables
-from discreet.kernels import rollout as kernel
-from discreet.people.counts import Counts, CountSpec
-from discreet.people.episodes import Episodes
+from discreet.people.counts import CountSpec
 from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours
 from discreet.privacy.noise import NoiseSource
@@ -180,26 +175,6 @@ def tables_of(spec: CountSpec) -> Tables:
             "clipped to"
         )
     return Tables(spec.num_states, spec.num_actions, spec.horizon, spec.stages, spec.grid, spec.reward_range)
-
-
-def readable(contribution: Episodes | Counts, spec: CountSpec) -> tuple[Episodes, NDArray[np.bool_]]:
-    """Which users have an episode of the declared problem, and all users with something harmless for the others.
-
-    Whoever has none counts as a user without any step. Sums are refused: a first visit cannot be read off them.
-    """
-    if not isinstance(contribution, Episodes):
-        raise TypeError("a first visit cannot be read off sums, so this stream takes Episodes and cannot take Counts")
-    states, actions, rewards = contribution.states, contribution.actions, contribution.rewards
-    S, A, n = spec.num_states, spec.num_actions, len(contribution)
-    if contribution.horizon > spec.horizon:
-        nothing = np.zeros((n, 1), dtype=np.int64)
-        return Episodes(nothing, nothing[:, 1:], np.zeros((n, 0))), np.zeros(n, dtype=np.bool_)
-    if not kernel.outside(states, actions, S, A) and not np.isnan(rewards).any():
-        return contribution, np.ones(n, dtype=np.bool_)
-    inside = np.hstack([(states >= 0) & (states < S), (actions >= 0) & (actions < A), ~np.isnan(rewards)])
-    sound: NDArray[np.bool_] = np.logical_and.reduce(inside, axis=1)
-    kept = sound[:, None]
-    return Episodes(np.where(kept, states, 0), np.where(kept, actions, 0), np.where(kept, rewards, 0.0)), sound
 
 
 class ShuffledStream(ABC):

@@ -16,14 +16,13 @@ from discreet.planning import Plan
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.trust.reports import alphabet_of, checked_targets, encoded
+from discreet.privacy.trust.reports import alphabet_of, checked_episodes, checked_targets, encoded
 from discreet.privacy.trust.shuffle_law import (
     BitLaw,
     Changes,
     ShuffledStream,
     check_shuffle,
     entry_of,
-    readable,
     shared_assumptions,
 )
 from discreet.privacy.trust.shuffler import BitEncoder, FirstVisitBits, Messages, Tally, honest_users, unbiased
@@ -136,11 +135,10 @@ class ShuffleReportStream(ShuffledStream):
 
     def add(self, contribution: Episodes | Counts) -> None:
         """Users who have not been seen before; whoever has no episode of the problem reports nothing."""
-        episodes, sound = readable(contribution, self._spec)
+        episodes = checked_episodes(contribution, self._spec)
         targets = self._announced()
         self._admit(len(episodes))
         items = encoded(episodes, self._spec, self.alphabet, targets, 1, self._noise)
-        items[~sound] = -1
         kernel.tally(items, self._place, self.alphabet.admitted, 2 * self._spec.num_states, self._histogram)
         self._seen += len(episodes)
         self._users += len(episodes)
