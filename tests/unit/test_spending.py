@@ -386,6 +386,29 @@ def test_p10_two_fits_of_one_log_are_recorded_as_two(log):
     assert first.certificate["origin"]["serial"] != second.certificate["origin"]["serial"]
 
 
+GAUSSIAN = Budget.approximate(1.0, 1e-6)
+
+
+@pytest.mark.parametrize(
+    "before, budget",
+    [
+        ((None,), GAUSSIAN),
+        ((None,), Budget.zcdp(0.3, 1e-6)),
+        ((Budget.zcdp(0.01, 1e-4),), Budget.zcdp(0.3, 1e-9)),  # at the δ of both, both have a smaller ε than one at its
+        ((Budget.approximate(0.01, 0.05),), Budget.pure(0.1)),
+        ((ONE, Budget.zcdp(0.3)), GAUSSIAN),
+        ((GAUSSIAN, ONE), Budget.zcdp(0.3)),
+    ],
+)
+def test_p6_whatever_was_released_before_the_certificate_of_a_fit_is_consistent(log, tmp_path, before, budget):
+    for earlier in before:
+        offline.fit(log, LOG, earlier, algorithm="apvi" if earlier is None else "one-hot", seed=0)
+    fitted = offline.fit(log, LOG, budget, seed=0)
+    fitted.save(tmp_path / "policy")
+    assert fitted.certificate["spending"]["releases_before"] == len(before)
+    assert certificate.verify(tmp_path / "policy", allow_simulation=True).problems == ()
+
+
 def test_simulations_and_learners_without_privacy_are_recorded_too(log):
     offline.fit(log, LOG, ONE, seed=1)
     found = offline.fit(log, LOG, algorithm="apvi")

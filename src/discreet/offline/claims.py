@@ -574,9 +574,8 @@ def _spending_problems(document: Mapping[str, Any]) -> list[str]:
             sentences.add(total.sentence())
         own = [guarantee[name] for name in numbers]
         both = [(a, b) for a, b in zip(stated, own, strict=True) if a is not None and b is not None]
-        less = any(a < b * (1.0 - TOLERANCE) for a, b in both)
         more = any(not _agree(a, b) for a, b in both) or len(both) < sum(b is not None for b in own)
-        if less or (before == 0 and more):
+        if _costs_less(stated, own) or (before == 0 and more):
             return ["all releases together do not cost what they must, given what this one costs"]
     if stated[0] is None and stated[1] != 0.0:
         return ["what was spent in all has a delta and no epsilon"]
@@ -584,6 +583,22 @@ def _spending_problems(document: Mapping[str, Any]) -> list[str]:
     if spending["total"] not in sentences or (spending["total"] == "no privacy") != nothing:
         return [f"what was spent in all reads {spending['total']!r}; its numbers read otherwise"]
     return []
+
+
+def _costs_less(total: list[float | None], own: list[float | None]) -> bool:
+    """Whether all releases (ε, δ, ρ) are said to cost less than one of them; what promises nothing does not.
+
+    ε is compared at the δ of all: ρ, of pure releases ε²/2, may be converted there.
+    """
+    (epsilon, delta, rho), (own_epsilon, own_delta, own_rho) = total, own
+    if epsilon is None and rho is None:
+        return False
+    assert delta is not None and own_delta is not None
+    pairs = [(delta, own_delta), (rho, own_rho)]
+    if own_epsilon is not None:
+        moved = own_epsilon**2 / 2.0 if own_rho is None else own_rho
+        pairs.append((epsilon, min(own_epsilon, epsilon_of(moved, delta)) if delta > 0.0 else own_epsilon))
+    return any(a is not None and b is not None and a < b * (1.0 - TOLERANCE) for a, b in pairs)
 
 
 def _agree(stated: float, derived: float) -> bool:
