@@ -147,9 +147,8 @@ def test_errors_and_logs_carry_no_raw_number(privatizer, caplog):
     assert [int(word) for word in str(overrun.value).replace("(", " ").split() if word.isdigit()] == [8, 16, 9]
     larger = CountSpec(5, 2, 4, pooled=False, grid=2.0**-6)
     bad = next(e for e in random_episodes(larger, 50) if e.states.max() == 4)
-    with pytest.raises(ValueError, match="outside") as outside:
-        stream.add(bad)
-    assert "4" not in str(outside.value)
+    stream.add(bad)  # a refusal would tell everybody that there is such a record
+    assert repr(stream) == f"{type(stream).__name__}(10 of 16 episodes)"
     assert not caplog.records
 
 
