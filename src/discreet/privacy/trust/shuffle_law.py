@@ -193,8 +193,8 @@ def readable(contribution: Episodes | Counts, spec: CountSpec) -> tuple[Episodes
     states, actions, rewards = contribution.states, contribution.actions, contribution.rewards
     S, A, n = spec.num_states, spec.num_actions, len(contribution)
     if contribution.horizon > spec.horizon:
-        nothing = np.zeros((n, 1), dtype=np.int64)
-        return Episodes(nothing, nothing[:, 1:], np.zeros((n, 0))), np.zeros(n, dtype=np.bool_)
+        nothing = np.zeros((n, spec.horizon + 1), dtype=np.int64)  # as long as others: all toss the same coins
+        return Episodes(nothing, nothing[:, 1:], np.zeros((n, spec.horizon))), np.zeros(n, dtype=np.bool_)
     if not kernel.outside(states, actions, S, A) and not np.isnan(rewards).any():
         return contribution, np.ones(n, dtype=np.bool_)
     inside = np.hstack([(states >= 0) & (states < S), (actions >= 0) & (actions < A), ~np.isnan(rewards)])
