@@ -148,8 +148,9 @@ def test_errors_and_logs_carry_no_raw_number(privatizer, caplog):
     larger = CountSpec(5, 2, 4, pooled=False, grid=2.0**-6)
     bad = next(e for e in random_episodes(larger, 50) if e.states.max() == 4)
     before = stream._sums.flat.copy()
-    stream.add(bad)  # a user who contributes nothing, and of whom nothing is said
+    stream.add(bad)  # a refusal would tell everybody that there is such a record
     assert np.array_equal(stream._sums.flat, before)
+    assert repr(stream) == f"{type(stream).__name__}(10 of 16 episodes)"
     assert not caplog.records
 
 

@@ -283,7 +283,7 @@ def counts_game(
         stream = privatizer.open(spec, episodes, noise)
         if not isinstance(stream, CountStream):
             raise TypeError(f"{type(stream).__name__} holds no sums of counts, so this game cannot be played on it")
-        stream._sums = StackedSums(spec, episodes)
+        stream._sums = StackedSums(spec, stream._crowd)
         others = np.zeros((trials, walks.shape[1]), dtype=np.int64)
         choice = np.zeros(trials, dtype=np.int64)
         seen = []

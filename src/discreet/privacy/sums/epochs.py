@@ -99,7 +99,7 @@ class EpochStream(CountStream):
         self._cell_of = np.concatenate([cells, successors, cells])  # of every counter
 
     def _advance(self) -> None:
-        if not self._sums.num_episodes:
+        if not self._crowd.size:
             return
         newest = self._sums.flat + self._blocks.draw()
         self._sums.clear()
@@ -119,7 +119,7 @@ class EpochStream(CountStream):
 
     def _widths(self) -> PerTable:
         released = sum(family.entry is not None for family in self._families)
-        rounding = reward_rounding(self._sums.spec, self._sums.num_episodes)
+        rounding = reward_rounding(self._sums.spec, self._crowd.size)
         lengths = np.unique(self._lengths) if self._restarts else np.array([self._epochs])
         widths: list[float | Floats] = []
         for family in self._families:

@@ -9,6 +9,7 @@ import numpy as np
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Guarantee, LedgerEntry, no_privacy
+from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
 from discreet.releases.counts import PrivateCounts
@@ -22,12 +23,13 @@ class Exact:
         return ExactStream(spec, num_episodes)
 
 
-class ExactStream:
+class ExactStream(Keeper):
     guarantee: Guarantee = no_privacy()
     ledger: tuple[LedgerEntry, ...] = ()
 
     def __init__(self, spec: CountSpec, num_episodes: int) -> None:
-        self._sums = RawSums(spec, num_episodes)
+        self._crowd = Crowd(num_episodes)
+        self._sums = RawSums(spec, self._crowd)
 
     def add(self, contribution: Episodes | Counts) -> None:
         self._sums.add(contribution)
@@ -39,6 +41,6 @@ class ExactStream:
             tables["transitions"].astype(np.float64),
             np.asarray(tables["rewards"] * spec.grid, dtype=np.float64),
             spec.horizon,
-            self._sums.num_episodes,
+            self._crowd.size,
             reward_range=spec.reward_range,
         )

@@ -91,7 +91,7 @@ class OneShotStream(CountStream):
         super().add(contribution)
 
     def _advance(self) -> None:
-        if not self._sums.num_episodes:
+        if not self._crowd.size:
             raise ValueError("no episode has been added; add all users before the one release")
         self._released = self._sums.flat + self._blocks.draw()
         self._sums.clear()
@@ -102,7 +102,7 @@ class OneShotStream(CountStream):
 
     def _widths(self) -> PerTable:
         released = sum(family.entry is not None for family in self._families)
-        rounding = reward_rounding(self._sums.spec, self._sums.num_episodes)
+        rounding = reward_rounding(self._sums.spec, self._crowd.size)
         widths = []
         for family in self._families:
             width = np.inf if family.entry is None else union_width(family, [1], [1.0], self._beta / released)

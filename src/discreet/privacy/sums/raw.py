@@ -10,24 +10,24 @@ import numpy as np
 from discreet.mdp import Ints
 from discreet.people.counts import LARGEST_SUM, UNBOUNDED_REWARD, Counts, CountSpec
 from discreet.people.episodes import Episodes
+from discreet.privacy.crowd import Crowd
 
 
 class RawSums:
-    """Running sums of at most `num_episodes` users. Refuses to be pickled or printed.
+    """Running sums of a crowd. Refuses to be pickled or printed.
 
     The tables are views of one array, `flat`, so that a mechanism treats all counters in one stroke.
     """
 
-    def __init__(self, spec: CountSpec, num_episodes: int) -> None:
-        if isinstance(num_episodes, bool) or int(num_episodes) != num_episodes or num_episodes < 1:
-            raise ValueError(f"num_episodes is {num_episodes!r}; declare a whole number of at least 1")
+    def __init__(self, spec: CountSpec, crowd: Crowd) -> None:
+        num_episodes = crowd.limit
         unit = spec.reward_units if spec.reward_range is not None else math.ceil(UNBOUNDED_REWARD / spec.grid)
         if num_episodes * spec.horizon * max(unit, 1) >= LARGEST_SUM:
             raise ValueError(
                 f"{num_episodes} episodes of {spec.horizon} steps on a reward grid of {spec.grid:g} could overflow "
                 "64-bit sums; use a coarser grid"
             )
-        self.spec, self.limit, self.num_episodes, self.clipped = spec, int(num_episodes), 0, 0
+        self.spec, self.crowd, self.clipped = spec, crowd, 0
         sizes = [int(np.prod(shape)) for shape in spec.shapes().values()]
         self.flat: Ints = np.zeros(sum(sizes), dtype=np.int64)
         parts = np.split(self.flat, np.cumsum(sizes)[:-1])
@@ -39,11 +39,7 @@ class RawSums:
     def add(self, contribution: Episodes | Counts) -> int:
         """Add disjoint users; how many. Bad input and an overrun are refused before anything changes."""
         users = len(contribution) if isinstance(contribution, Episodes) else contribution.num_episodes
-        if self.num_episodes + users > self.limit:
-            raise ValueError(
-                f"{users} more episodes would exceed the {self.limit} declared when the stream was opened "
-                f"({self.num_episodes} seen); nothing was added"
-            )
+        self.crowd.check(users)
         if isinstance(contribution, Episodes):
             self.clipped += self._totals.accumulate(contribution, self.spec)
         else:
@@ -51,7 +47,7 @@ class RawSums:
             for (_, total), (_, table) in zip(self._totals.tables(), contribution.tables(), strict=True):
                 total += table
             self.clipped += contribution.clipped
-        self.num_episodes += users
+        self.crowd.size += users
         return users
 
     def _check(self, counts: Counts) -> None:
@@ -83,4 +79,4 @@ class RawSums:
         raise TypeError("raw sums are secret and cannot be pickled; use the stream's checkpoint")
 
     def __repr__(self) -> str:
-        return f"RawSums({self.num_episodes} of {self.limit} episodes)"
+        return f"RawSums({self.crowd})"

@@ -17,6 +17,7 @@ from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Guarantee, LedgerEntry
+from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import Blocks, Family
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
@@ -32,7 +33,7 @@ def assumptions(num_episodes: int, noise: NoiseSource, *others: str) -> tuple[st
     return (declared, *others, *((SIMULATION,) if noise.simulation else ()))
 
 
-class CountStream(ABC):
+class CountStream(Keeper, ABC):
     """Takes in users, gives out noisy sums. Raw sums stay in `_sums`; nothing made here refers to them.
 
     A subclass says how noise grows (`_advance`, which may draw) and what the noisy sums are (`_noisy`, which may
@@ -54,7 +55,8 @@ class CountStream(ABC):
         guarantee: Guarantee,
         beta: float,
     ) -> None:
-        self._sums = RawSums(spec, num_episodes)
+        self._crowd = Crowd(num_episodes)
+        self._sums = RawSums(spec, self._crowd)
         self._families = tuple(families)
         self._units = np.array([0.0 if family.entry is None else family.unit for family in families])
         ends = np.cumsum([family.size for family in families]).tolist()
@@ -107,7 +109,7 @@ class CountStream(ABC):
             transitions,
             rewards,
             horizon=spec.horizon,
-            num_episodes=self._sums.num_episodes,
+            num_episodes=self._crowd.size,
             widths=self._widths(),
             deviations=self._deviations(),
             beta=self._beta,
@@ -117,7 +119,7 @@ class CountStream(ABC):
     def checkpoint(self, key: bytes) -> bytes:
         """The whole state, raw sums included, encrypted with AES-GCM under `key` (16, 24 or 32 bytes)."""
         state = {name: getattr(self, name) for name in (*self._state, "_drawn")}
-        sums = (self._sums.flat, self._sums.num_episodes, self._sums.clipped)
+        sums = (self._sums.flat, self._crowd.size, self._sums.clipped)
         self._blocks.forget()  # whoever goes on from here draws noise of her own
         nonce = os.urandom(NONCE_BYTES)
         return nonce + AESGCM(key).encrypt(nonce, pickle.dumps((sums, state)), self._configuration)
@@ -127,22 +129,19 @@ class CountStream(ABC):
 
         Restore once: two streams grown from one checkpoint draw different noise for the same users and cost twice.
         """
-        if self._sums.num_episodes or self._drawn:
+        if self._crowd.size or self._drawn:
             raise ValueError("this stream has been used; restore into a freshly opened one")
         try:
             plain = AESGCM(key).decrypt(blob[:NONCE_BYTES], blob[NONCE_BYTES:], self._configuration)
         except InvalidTag:
             raise ValueError("the checkpoint was made with another key or other settings, or was altered") from None
         sums, state = pickle.loads(plain)  # authenticated: made by `checkpoint` under this key
-        self._sums.flat[...], self._sums.num_episodes, self._sums.clipped = sums
+        self._sums.flat[...], self._crowd.size, self._sums.clipped = sums
         for name, value in state.items():
             setattr(self, name, value)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a stream holds raw sums and cannot be pickled or copied; use checkpoint(key)")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._sums.num_episodes} of {self._sums.limit} episodes)"
 
 
 def natural(families: Sequence[Family], values: Sequence[Any]) -> PerTable:

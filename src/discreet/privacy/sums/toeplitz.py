@@ -152,7 +152,7 @@ class ToeplitzStream(CountStream):
         self._blocks_seen = 0
 
     def _advance(self) -> None:
-        if not self._sums.num_episodes:
+        if not self._crowd.size:
             return
         t = self._blocks_seen
         if t == self._limit:
@@ -176,7 +176,7 @@ class ToeplitzStream(CountStream):
     def _widths(self) -> PerTable:
         """σ·‖row of D‖·√(2·ln(2mB/β_f)): a discrete Gaussian is sub-Gaussian with its own σ [CKS20]."""
         released = sum(family.entry is not None for family in self._families)
-        seen = reward_rounding(self._sums.spec, self._sums.num_episodes)
+        seen = reward_rounding(self._sums.spec, self._crowd.size)
         widths = []
         for family, code in zip(self._families, self._codes, strict=True):
             tail = math.sqrt(2.0 * math.log(2.0 * family.size * self._limit * released / self._beta))

@@ -318,10 +318,10 @@ class TreeStream(CountStream):
         self._deviation = lru_cache(maxsize=128)(partial(deviations, families))
 
     def _advance(self) -> None:
-        prefix = self._sums.num_episodes
+        prefix = self._crowd.size
         if prefix > self._limit:
             raise ValueError(
-                f"all {self._sums.limit} declared episodes have been added, and the budget covers releases before "
+                f"all {self._crowd.limit} declared episodes have been added, and the budget covers releases before "
                 "the last of them only; open the stream with publish_final=True, or declare more episodes"
             )
         if self._tree.variant == "honaker":

@@ -20,6 +20,7 @@ from discreet.mdp import Ints
 from discreet.people.counts import LARGEST_SUM, Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
+from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import Shares, calibrated, check_common, reward_rounding, share_weights
 from discreet.privacy.noise import NoiseSource, exponential_bounds
 from discreet.privacy.sums.raw import RawSums
@@ -50,33 +51,6 @@ def _tables(spec: CountSpec) -> Tables:
             "clipped to"
         )
     return Tables(spec.num_states, spec.num_actions, spec.horizon, spec.stages, spec.grid, spec.reward_range)
-
-
-class Crowd:
-    """The users seen so far: how many, and the names of those who sent a report themselves.
-
-    A message has been seen when it is refused, so that it spends its user like any other: names come first.
-    """
-
-    def __init__(self, limit: int) -> None:
-        if limit < 1:
-            raise ValueError(f"num_episodes is {limit}; declare at least 1")
-        self.limit, self.size = int(limit), 0
-        self._names: set[str] = set()
-
-    def check(self, users: int) -> None:
-        if self.size + users > self.limit:
-            raise ValueError(
-                f"{users} more episodes would exceed the {self.limit} declared when the stream was opened "
-                f"({self.size} seen); nothing was added"
-            )
-
-    def claim(self, user: str) -> None:
-        """Before a message is looked at: its sender has now sent one, whatever becomes of it."""
-        if user in self._names:
-            raise ValueError("this user has already sent a report; a second one would cost her epsilon again")
-        self._names.add(user)
-        self.check(1)
 
 
 # Laplace noise on every counter -------------------------------------------------------------------------------------
@@ -113,7 +87,7 @@ class LocalLaplace:
 summed_width = lru_cache(maxsize=256)(running_width)
 
 
-class LocalLaplaceStream:
+class LocalLaplaceStream(Keeper):
     """Sums of randomised reports. Holds no raw number: noise is added before anything is kept."""
 
     def __init__(self, privatizer: LocalLaplace, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
@@ -155,11 +129,9 @@ class LocalLaplaceStream:
 
     def add(self, contribution: Episodes | Counts) -> None:
         """Users who have not been seen before, each randomised as on her own device."""
-        raw = RawSums(self._spec, self._crowd.limit)
-        raw.num_episodes = self._crowd.size
+        raw = RawSums(self._spec, self._crowd)
         users = raw.add(contribution)
         self._totals += raw.flat[self._sent] + summed_laplace(self.encoder, users, self._noise)
-        self._crowd.size += users
 
     def add_report(self, report: Report) -> None:
         """One user's own message; a user who has already sent one, counted or refused, is refused."""
@@ -192,9 +164,6 @@ class LocalLaplaceStream:
             beta=self._beta,
             reward_range=self._spec.reward_range,
         )
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._crowd.size} of {self._crowd.limit} episodes)"
 
 
 def sum_of_noises(scale: float, users: int, size: int, noise: NoiseSource) -> Ints:
@@ -270,7 +239,7 @@ class LocalSampled:
         return LocalSampledStream(self, spec, num_episodes, noise)
 
 
-class LocalSampledStream:
+class LocalSampledStream(Keeper):
     """How often each bit was on. Holds no raw number."""
 
     def __init__(self, privatizer: LocalSampled, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
@@ -342,9 +311,6 @@ class LocalSampledStream:
             beta=self._beta,
             reward_range=self._spec.reward_range,
         )
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._crowd.size} of {self._crowd.limit} episodes)"
 
 
 def summed_bits(encoder: SampledEncoder, items: Ints, noise: NoiseSource) -> Ints:

@@ -255,7 +255,7 @@ class LocalLossStream(LossStream):
             spec.unpacked("transitions", self._counts),
             spec.unpacked("losses", self._losses),
             spec.unpacked("losses", self._latest),
-            self._users - self._block,
+            self._crowd.size - self._block,
             self._counted,
             self._last_block,
             self._num_blocks,
@@ -313,13 +313,13 @@ class LocalLaplaceLossStream(LossStream):
 
     def _build(self) -> PrivateLosses:
         spec, shown = self.spec, self._shown
-        root = math.sqrt(self._users)
+        root = math.sqrt(self._crowd.size)
         return PrivateLosses(
             spec.unpacked("visits", shown["visits"]),
             spec.unpacked("transitions", shown["transitions"]),
             spec.unpacked("losses", shown["losses"]),
             spec.unpacked("losses", self._latest),
-            self._users - self._block,
+            self._crowd.size - self._block,
             self._counted,
             self._last_block,
             self._num_blocks,

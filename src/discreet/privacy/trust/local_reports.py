@@ -18,9 +18,10 @@ from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
+from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.noise import NoiseSource, exponential_bounds
 from discreet.privacy.sums.streams import assumptions
-from discreet.privacy.trust.local import CHUNK, COMPOUND, ONE_REPORT, Crowd, unary_flips
+from discreet.privacy.trust.local import CHUNK, COMPOUND, ONE_REPORT, unary_flips
 from discreet.privacy.trust.reports import alphabet_of, checked_episodes, checked_targets, encoded
 from discreet.problem import PublicStructure
 from discreet.releases.reports import PrivateReports, Targets, UserNoise
@@ -98,7 +99,7 @@ class LocalReports:
         return LocalReportStream(self, spec, num_episodes, noise)
 
 
-class LocalReportStream:
+class LocalReportStream(Keeper):
     """How often each item was named by the messages of the open epoch. Holds no raw number."""
 
     def __init__(self, privatizer: LocalReports, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
@@ -205,6 +206,3 @@ class LocalReportStream:
             )
             self._targets, self._encoder, self._users = None, None, 0
         return self._last
-
-    def __repr__(self) -> str:
-        return f"LocalReportStream({self._crowd.size} of {self._crowd.limit} episodes)"

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NoReturn
+from typing import Literal
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from discreet.privacy.accounting import (
     no_privacy,
     tree_levels,
 )
+from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import (
     Family,
     Mechanism,
@@ -175,14 +176,15 @@ class PlainSum(VectorSum):
 # Streams ------------------------------------------------------------------------------------------------------------
 
 
-class LossStream(ABC):
+class LossStream(Keeper, ABC):
     """Takes in users, gives out noisy sums; raw sums never leave."""
 
     guarantee: Guarantee
 
     def __init__(self, spec: LossSpec) -> None:
         self.spec = spec
-        self._users, self._counted, self._block, self._last_block, self._num_blocks = 0, 0, 0, 0, 0
+        self._crowd = Crowd(spec.num_episodes)
+        self._counted, self._block, self._last_block, self._num_blocks = 0, 0, 0, 0
         self._release: PrivateLosses | None = None
 
     @property
@@ -196,21 +198,17 @@ class LossStream(ABC):
         """
         n = len(episodes)
         self.spec.check(episodes, losses)
-        if self._users + n > self.spec.num_episodes:
-            raise ValueError(
-                f"{n} more episodes would exceed the {self.spec.num_episodes} declared when the stream was opened "
-                f"({self._users} seen); nothing was added"
-            )
+        self._crowd.check(n)
         self._add(episodes, losses)
-        self._users += n
+        self._crowd.size += n
         self._block += n
 
     def close_counts(self) -> None:
         """The next release shows the transitions of everyone so far."""
-        if self._counted == self._users:
+        if self._counted == self._crowd.size:
             return
         self._close_counts()
-        self._counted, self._release = self._users, None
+        self._counted, self._release = self._crowd.size, None
 
     def close_losses(self) -> None:
         """The next release shows the losses of everyone so far."""
@@ -235,12 +233,6 @@ class LossStream(ABC):
     def _close_losses(self) -> None: ...
     @abstractmethod
     def _build(self) -> PrivateLosses: ...
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a stream holds raw sums and cannot be pickled or copied")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._users} of {self.spec.num_episodes} episodes)"
 
 
 class LossPrivatizer(ABC):
@@ -400,7 +392,7 @@ class CentralStream(LossStream):
             spec.unpacked("transitions", sums["transitions"].value),
             spec.unpacked("losses", sums["losses"].value * spec.grid),
             spec.unpacked("losses", sums["losses"].latest * spec.grid),
-            self._users - self._block,
+            self._crowd.size - self._block,
             self._counted,
             self._last_block,
             self._num_blocks,
@@ -478,7 +470,7 @@ class ExactLossStream(LossStream):
             spec.unpacked("transitions", shown["transitions"]),
             spec.unpacked("losses", shown["losses"]),
             spec.unpacked("losses", self._latest),
-            self._users - self._block,
+            self._crowd.size - self._block,
             self._counted,
             self._last_block,
             self._num_blocks,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of, laplace_scale
+from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import check_common, entry_of, samplable
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
 from discreet.privacy.sums.streams import assumptions
@@ -63,7 +63,7 @@ class Reports:
         return ReportStream(self, spec, num_episodes, noise)
 
 
-class ReportStream:
+class ReportStream(Keeper):
     """Raw reports of the open epoch only; they leave as one noisy histogram."""
 
     def __init__(self, privatizer: Reports, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
@@ -72,10 +72,8 @@ class ReportStream:
                 "reward_range is None, so that a reward cannot be turned into a bit; declare the range rewards are "
                 "clipped to"
             )
-        if num_episodes < 1:
-            raise ValueError(f"num_episodes is {num_episodes}; declare at least 1")
         entry = privatizer.entry()
-        self._spec, self._noise, self._limit, self._m = spec, noise, int(num_episodes), privatizer.reports
+        self._spec, self._noise, self._crowd, self._m = spec, noise, Crowd(num_episodes), privatizer.reports
         self._scale = entry.scale
         structure = privatizer.structure
         self.alphabet = alphabet_of(spec, structure)
@@ -94,7 +92,7 @@ class ReportStream:
             ),
         )
         self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
-        self._seen = self._users = 0
+        self._users = 0  # of the open epoch
         self._targets: Targets | None = None
         self._histogram: Ints = np.zeros((0, 2 * spec.num_states), dtype=np.int64)
         self._place: Ints = np.zeros(0, dtype=np.int64)
@@ -115,14 +113,10 @@ class ReportStream:
         if self._targets is None:
             raise ValueError("no targets have been announced; begin an epoch before users report")
         n = len(episodes)
-        if self._seen + n > self._limit:
-            raise ValueError(
-                f"{n} more episodes would exceed the {self._limit} declared when the stream was opened "
-                f"({self._seen} seen); nothing was added"
-            )
+        self._crowd.check(n)
         items = encoded(episodes, self._spec, self.alphabet, self._targets, self._m, self._noise)
         kernel.tally(items, self._place, self.alphabet.admitted, 2 * self._spec.num_states, self._histogram)
-        self._seen += n
+        self._crowd.size += n
         self._users += n
 
     def release(self) -> PrivateReports:
@@ -146,17 +140,11 @@ class ReportStream:
             noisy.astype(np.float64),
             self._targets,
             self._users,
-            self._seen,
+            self._crowd.size,
             self._law.each,
             self._law,
             self._m,
         )
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a stream holds raw reports and cannot be pickled or copied")
-
-    def __repr__(self) -> str:
-        return f"ReportStream({self._seen} of {self._limit} episodes)"
 
 
 def alphabet_of(spec: CountSpec, structure: PublicStructure) -> Alphabet:

@@ -172,15 +172,12 @@ class _CountStream(ShuffledStream):
         self._raw: Ints = np.zeros(sum(self._sizes), dtype=np.int64)
 
     def _take(self, contribution: Episodes | Counts) -> None:
-        if isinstance(contribution, Counts) and not any(table.any() for _, table in contribution.tables()):
-            self._admit(contribution.num_episodes)  # users who did nothing have no first visits to be read off
-            self._seen += contribution.num_episodes
-            self._users += contribution.num_episodes
-            return
         users = len(contribution) if isinstance(contribution, Episodes) else contribution.num_episodes
-        self._admit(users)
-        self._raw += summed_bits(contribution, self._spec, self._noise)
-        self._seen += users
+        self._crowd.check(users)
+        # Sums of users who did nothing have no first visits to be read off, and need none.
+        if isinstance(contribution, Episodes) or any(table.any() for _, table in contribution.tables()):
+            self._raw += summed_bits(contribution, self._spec, self._noise)
+        self._crowd.size += users
         self._users += users
 
     def _rewards_width(self, users: int, share: float) -> float:
@@ -274,7 +271,7 @@ class ShuffleStream(_CountStream):
             transitions,
             rewards,
             horizon=self._spec.horizon,
-            num_episodes=self._seen,
+            num_episodes=self._crowd.size,
             widths=PerTable(widths.visits, widths.transitions, widths.rewards + coins.reshape(cells)),
             deviations=by_cell(spread),
             beta=self._beta,
@@ -405,7 +402,7 @@ class BatchStream(_CountStream):
             values[cells : cells * (1 + S)].reshape(G, S, A, S),
             rewards,
             horizon=self._spec.horizon,
-            num_episodes=self._seen,
+            num_episodes=self._crowd.size,
             widths=PerTable(width, width, math.inf if self._batch.layer is not None else width + coins),
             deviations=PerTable(spread, spread, spread),
             beta=self._beta,

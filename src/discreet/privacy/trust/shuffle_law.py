@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from discreet.device.encoders import Tables
 from discreet.people.counts import CountSpec
 from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours
+from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.trust.shuffler import HALF, BitEncoder, Messages, Statistic, Tally, honest_users, tally
@@ -177,18 +178,15 @@ def tables_of(spec: CountSpec) -> Tables:
     return Tables(spec.num_states, spec.num_actions, spec.horizon, spec.stages, spec.grid, spec.reward_range)
 
 
-class ShuffledStream(ABC):
+class ShuffledStream(Keeper, ABC):
     """The open batch: nobody is counted twice or for free, and nobody's bits are copied."""
 
     guarantee: Guarantee
 
     def __init__(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        if isinstance(num_episodes, bool) or int(num_episodes) != num_episodes or num_episodes < 1:
-            raise ValueError(f"num_episodes is {num_episodes!r}; declare a whole number of at least 1")
-        self._spec, self._noise, self._limit = spec, noise, int(num_episodes)
+        self._spec, self._noise, self._crowd = spec, noise, Crowd(num_episodes)
         self._tables = tables_of(spec)
-        self._seen = self._users = 0
-        self._refused = 0  # users whose batch was seen and refused: they have reported, and nothing came of it
+        self._users = 0  # of the open batch
 
     @abstractmethod
     def _own(self, encoder: BitEncoder) -> BitEncoder:
@@ -211,37 +209,24 @@ class ShuffledStream(ABC):
             )
         return encoder
 
-    def _admit(self, users: int) -> None:
-        if self._seen + self._refused + users > self._limit:
-            refused = f", {self._refused} refused" if self._refused else ""
-            raise ValueError(
-                f"{users} more episodes would exceed the {self._limit} declared when the stream was opened "
-                f"({self._seen} seen{refused}); nothing was added"
-            )
-
     def _collect(self, encoder: BitEncoder, messages: Messages) -> None:
         """A whole batch that real users sent through a real shuffler.
 
         It has been seen, so its users are spent whatever follows: a batch that is refused is not asked for again.
         """
-        spent = max(0, min(encoder.users, self._limit - self._seen - self._refused))
-        self._refused += spent
+        crowd = self._crowd
+        spent = max(0, min(encoder.users, crowd.room))
+        crowd.refused += spent
         if self._users:
             raise ValueError("users of an open batch are waiting; they cannot be mixed with a shuffled batch")
         if spent < encoder.users:
             raise ValueError(
-                f"a batch of {encoder.users} would exceed the {self._limit} users declared when the stream was "
+                f"a batch of {encoder.users} would exceed the {crowd.limit} users declared when the stream was "
                 "opened; nothing was added, and nobody else can report"
             )
         if encoder != self._own(encoder):
             raise ValueError("the batch was encoded with other public numbers than this stream's; nothing was added")
         batch = tally(encoder, messages)
-        self._refused -= spent
-        self._seen += batch.users
+        crowd.refused -= spent
+        crowd.size += batch.users
         self._enter(encoder, batch)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a stream holds raw sums and cannot be pickled or copied")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._seen + self._refused} of {self._limit} episodes)"

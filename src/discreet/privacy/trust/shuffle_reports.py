@@ -137,10 +137,10 @@ class ShuffleReportStream(ShuffledStream):
         """Users who have not been seen before; whoever has no episode of the problem reports nothing."""
         episodes = checked_episodes(contribution, self._spec)
         targets = self._announced()
-        self._admit(len(episodes))
+        self._crowd.check(len(episodes))
         items = encoded(episodes, self._spec, self.alphabet, targets, 1, self._noise)
         kernel.tally(items, self._place, self.alphabet.admitted, 2 * self._spec.num_states, self._histogram)
-        self._seen += len(episodes)
+        self._crowd.size += len(episodes)
         self._users += len(episodes)
 
     def collect(self, encoder: BitEncoder, messages: Messages) -> None:
@@ -164,7 +164,9 @@ class ShuffleReportStream(ShuffledStream):
         histogram[self.alphabet.admitted[rows]] = unbiased(encoder, batch)
         p = encoder.probability
         variance = batch.users * encoder.noise_bits * p * (1.0 - p)
-        self._last = PrivateReports(self.alphabet, histogram, targets, batch.users, self._seen, variance, self._law)
+        self._last = PrivateReports(
+            self.alphabet, histogram, targets, batch.users, self._crowd.size, variance, self._law
+        )
         self._targets, self._histogram = None, np.zeros_like(self._histogram[:0])
 
     def variance(self, users: int) -> float:

@@ -14,6 +14,7 @@ from discreet.people.counts import UNBOUNDED_REWARD, Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
+from discreet.privacy.crowd import Keeper
 from discreet.privacy.families import Blocks, Family, Mechanism, calibrated, reward_rounding, samplable
 from discreet.privacy.noise import SMALLEST_SCALE, NoiseSource
 from discreet.privacy.sums.epochs import Epochs, EpochStream
@@ -258,7 +259,7 @@ class TruncatedLocal:
         return TruncatedLocalStream(self, spec, num_episodes, noise)
 
 
-class TruncatedLocalStream:
+class TruncatedLocalStream(Keeper):
     """Counts in a `LocalLaplaceStream` with two thirds of the budget, noisy reward sums here."""
 
     def __init__(self, local: TruncatedLocal, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
@@ -266,6 +267,7 @@ class TruncatedLocalStream:
         total = local.budget.total("laplace")
         counts = LocalLaplace(Budget.pure(total * 2 / 3), (1.0, 1.0, 0.0), local.beta * 2 / 3)
         self._counts = counts.open(bounded(spec), num_episodes, noise)
+        self._crowd = self._counts._crowd
         self._family = calibrated(local.budget, "laplace", "replace", bounded(spec))[2]
         self._spread = Spread(self._family, spec, num_episodes, local.beta / 3, num_episodes)
         self._moments = np.zeros((len(self._spread.grid), *self._cut.peak.shape))
