@@ -73,7 +73,7 @@ def markdown_page() -> str:
     lines = [
         "# Learners",
         "",
-        "Written by `make docs` from `src/discreet/catalog.py`; a test compares the two. `discreet run` runs a",
+        "Written by `make docs` from `src/discreet/catalog`; a test compares the two. `discreet run` runs a",
         "triple (agent, privatizer, schedule), so what it may see and what it guarantees can be read off its parts;",
         "`discreet fit` makes one release from a log and plans on it ([offline.md](offline.md)).",
     ]

@@ -15,7 +15,6 @@ from typing import Any, get_args
 import numpy as np
 
 from discreet import catalog
-from discreet.agents.heavy_tails import Moments
 from discreet.envs import registry
 from discreet.envs.rewards import RewardLaw
 from discreet.mdp import FiniteMDP, Floats, Ints
@@ -25,7 +24,7 @@ from discreet.planning import Agent, Plan
 from discreet.privacy.accounting import Guarantee, Neighbours
 from discreet.privacy.calibration import LARGEST_EPSILON
 from discreet.privacy.noise import NoiseSource
-from discreet.problem import PublicStructure
+from discreet.problem import Moments, PublicStructure
 from discreet.runs import memory
 from discreet.runs.regret import RegretCurve
 from discreet.session import Clock, compilable, play, play_compiled
