@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from discreet import plugins
 from discreet.envs.adversaries import ADVERSARIES
 from discreet.privacy.accounting import Budget, Neighbours
 from discreet.problem import Moments, PublicStructure
@@ -163,7 +164,7 @@ def settled(
 def settings_of(entry: Algorithm) -> frozenset[str]:
     """Everything that can be said about a run of a learner beside its name."""
     budget = {"epsilon", "delta", "model", "neighbours"} if entry.private else set()
-    law = {"reward_law", "alpha", "df", "tail_index"} if entry.runner == "online" else set()
+    law = {"reward_law", "alpha", "df", "tail_index", "discount"} if entry.runner == "online" else set()
     return entry.options | budget | law | {"env", "states", "horizon", "instance", "episodes"}
 
 
@@ -235,6 +236,7 @@ def _from_logs(
 
 
 ONLINE = ("joint", "local")
+TRUST = (*ONLINE, "shuffle")
 _ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
         "ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _recipe("ucbvi"), options=_PLAIN
@@ -411,12 +413,108 @@ _ALGORITHMS += (
     _from_logs("vapvi", "pessimistic regression, variance weights", "[YDWW22]", _learner("vapvi"), features=True),
 )
 
-ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType({entry.name: entry for entry in _ALGORITHMS})
+_KNOWN = {entry.name: entry for entry in _ALGORITHMS}
+_OURS = frozenset(_KNOWN)
+
+#: Ours, and those that were added.
+ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(_KNOWN)
 
 
 def algorithm(name: str) -> Algorithm:
     """The entry behind a name; an unknown name is answered with the nearest known one."""
     if name in ALGORITHMS:
         return ALGORITHMS[name]
+    failures = load_plugins()
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
     near = difflib.get_close_matches(name, ALGORITHMS, n=1, cutoff=0.0)[0]
-    raise ValueError(f"unknown algorithm {name!r}; did you mean {near!r}? Known are {', '.join(sorted(ALGORITHMS))}")
+    known = f"unknown algorithm {name!r}; did you mean {near!r}? Known are {', '.join(sorted(ALGORITHMS))}"
+    raise ValueError("; ".join([known, *failures]))
+
+
+# Somebody else's ----------------------------------------------------------------------------------------------------
+
+#: Packages name their learners in this group of entry points.
+GROUP = "discreet.algorithms"
+
+
+def register_algorithm(entry: Algorithm) -> None:
+    """Make a learner known by its name, for `Experiment` and, from an entry point, for `discreet run`."""
+    if not isinstance(entry, Algorithm):
+        raise ValueError(f"the learner is {entry!r}; expected a discreet.Algorithm")
+    plugins.checked_name("a learner", entry.name, entry.name in _KNOWN)
+    if entry.runner != "online":
+        raise ValueError(f"{entry.name} has the runner {entry.runner!r}; only learners that act can be added: online")
+    if unknown := sorted(entry.options - OPTIONS.keys()):
+        raise ValueError(f"{entry.name} has the option {unknown[0]!r}; the choices are {', '.join(OPTIONS)}")
+    if unknown := sorted(set(entry.models) - set(TRUST)):
+        raise ValueError(f"{entry.name} has the model {unknown[0]!r}; the choices are {', '.join(TRUST)}")
+    _KNOWN[entry.name] = entry
+
+
+def added() -> dict[str, Algorithm]:
+    """What `register_algorithm` and plug-ins brought."""
+    return {name: entry for name, entry in _KNOWN.items() if name not in _OURS}
+
+
+def add(entries: Mapping[str, Algorithm]) -> None:
+    """Know these as well: what another process of the same program has added."""
+    for name, entry in entries.items():
+        _KNOWN.setdefault(name, entry)
+
+
+def load_plugins() -> list[str]:
+    """Add the learners of other packages; what is wrong with some of them, in sentences."""
+
+    def take(name: str, found: Any) -> None:
+        if isinstance(found, Algorithm) and found.name != name:
+            raise ValueError(f"it is a learner named {found.name!r}")
+        register_algorithm(found)
+
+    return plugins.load(GROUP, take)
+
+
+#: A learner of one's own: an agent, a triple, a function that builds one from public facts, or an entry.
+Own: TypeAlias = "Algorithm | Triple | tuple[Any, Any, Any] | Agent[Any] | Callable[[Problem], Triple]"
+
+
+def own(learner: Own, private: bool) -> Algorithm:
+    """The entry of somebody's own learner.
+
+    An agent learns from counts: exact ones, or with a budget (`private`) those that `count_privatizer` releases. A
+    function is told everything that is public. A triple has its budget in its privatizer.
+    """
+    if isinstance(learner, Algorithm):
+        return learner
+    if isinstance(learner, type):
+        raise ValueError(f"{learner.__name__} is a class; give one of its objects, {learner.__name__}(…)")
+    if isinstance(learner, tuple):
+        return _own_triple(learner)
+    if callable(getattr(learner, "plan", None)):
+        build: Callable[[Problem], Triple] = _recipe("own_agent", learner)
+        options = frozenset({"pooled", "schedule", "local_reports"})
+        return _own_entry(type(learner).__name__, build, private, ONLINE, options)
+    if callable(learner):
+        name = getattr(learner, "__name__", type(learner).__name__).strip("<>")
+        return _own_entry(name, learner, private, TRUST, _BITS | _COUNTS | _REPORTS)
+    raise ValueError(
+        f"the learner is {learner!r}; expected a name, an agent with `plan`, a triple (agent, privatizer, schedule) "
+        f"or a function that returns one"
+    )
+
+
+def _own_triple(learner: tuple[Any, ...]) -> Algorithm:
+    roles = {"agent": "plan", "privatizer": "open", "schedule": "length"}
+    if len(learner) != len(roles):
+        raise ValueError(f"the learner is a tuple of {len(learner)}; expected (agent, privatizer, schedule)")
+    for part, (role, method) in zip(learner, roles.items(), strict=True):
+        if isinstance(part, type) or not callable(getattr(part, method, None)):
+            raise ValueError(f"the {role} is {part!r}; expected an object with the method `{method}`")
+    build: Callable[[Problem], Triple] = _recipe("own_triple", *learner)
+    return _own_entry(type(learner[0]).__name__, build, False, ("joint",), frozenset({"pooled"}))
+
+
+def _own_entry(
+    name: str, build: Callable[[Problem], Triple], private: bool, models: tuple[str, ...], options: frozenset[str]
+) -> Algorithm:
+    return Algorithm(name, "given as an object", "own", build, private, models, options=options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from discreet.agents.heavy_tails import HeavyEstimate, HeavyUCBPO, HeavyUCBVI, exact_rate, joint_rate, local_rate
 from discreet.agents.policy_elimination import PolicyElimination
@@ -14,7 +14,7 @@ from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar, ChowdhuryZhou, Kind, Practical, QiaoWang, ShaniEfroni, Vietri
 from discreet.catalog import Problem, Triple
 from discreet.people.counts import CountSpec
-from discreet.planning import Estimate
+from discreet.planning import Agent, Estimate
 from discreet.privacy.protocol import Privatizer
 from discreet.privacy.sums.epochs import Epochs
 from discreet.privacy.sums.exact import Exact
@@ -204,3 +204,18 @@ def elimination(problem: Problem, private: bool) -> Triple:
     calibration: Literal["exact", "paper"] = "paper" if problem.paper else "exact"
     privatizer = ShuffleBatches(budget, problem.neighbours, problem.honest, calibration=calibration)
     return Triple(agent, privatizer, GeometricEpochs(2.0, 2))
+
+
+# Somebody else's ----------------------------------------------------------------------------------------------------
+
+
+def own_agent(problem: Problem, agent: Agent[PrivateCounts]) -> Triple:
+    """An agent on counts: exact ones without a budget, and else those of the practical learners."""
+    if problem.epsilon is None:
+        return Triple(agent, Exact(), plain_schedule(problem))
+    return Triple(agent, count_privatizer(problem), count_schedule(problem))
+
+
+def own_triple(problem: Problem, agent: Agent[Any], privatizer: Privatizer[Any], schedule: Schedule) -> Triple:
+    """A triple as it is."""
+    return Triple(agent, privatizer, schedule)
