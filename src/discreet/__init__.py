@@ -9,8 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from discreet.catalog import Algorithm, Problem, Triple, register_algorithm
     from discreet.envs.gym import GymnasiumUsers
-    from discreet.envs.registry import make
+    from discreet.envs.registry import make, register_env
     from discreet.envs.rewards import RewardLaw
     from discreet.mdp import FiniteMDP
     from discreet.offline.certificate import verify
@@ -33,11 +34,14 @@ if TYPE_CHECKING:
     from discreet.privacy.trust.local_reports import LocalReports
     from discreet.privacy.trust.reports import Reports
     from discreet.privacy.trust.shuffle import Shuffle
+    from discreet.problem import PublicStructure
     from discreet.releases.counts import PrivateCounts
-    from discreet.runs.experiment import Experiment, Learned, RunResult, learn, run, run_seeds
+    from discreet.runs.experiment import Experiment, RunResult, run, run_seeds
+    from discreet.runs.learning import Learned, learn
     from discreet.runs.report import plot
 
 __all__ = [
+    "Algorithm",
     "Budget",
     "CountSpec",
     "Counts",
@@ -60,12 +64,15 @@ __all__ = [
     "Plan",
     "Policy",
     "PrivateCounts",
+    "Problem",
+    "PublicStructure",
     "Reports",
     "RewardLaw",
     "RunResult",
     "Shuffle",
     "Toeplitz",
     "Tree",
+    "Triple",
     "audit",
     "calibrate",
     "evaluate",
@@ -77,6 +84,8 @@ __all__ = [
     "optimal_plan",
     "plot",
     "policy_value",
+    "register_algorithm",
+    "register_env",
     "run",
     "run_seeds",
     "uniform_policy",
@@ -84,6 +93,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Algorithm": "catalog",
     "Budget": "privacy.accounting",
     "CountSpec": "people.counts",
     "Counts": "people.counts",
@@ -95,7 +105,7 @@ _HOMES = {
     "Fitted": "offline.fitting",
     "Guarantee": "privacy.accounting",
     "GymnasiumUsers": "envs.gym",
-    "Learned": "runs.experiment",
+    "Learned": "runs.learning",
     "LedgerEntry": "privacy.accounting",
     "LocalLaplace": "privacy.trust.local",
     "LocalReports": "privacy.trust.local_reports",
@@ -106,23 +116,28 @@ _HOMES = {
     "Plan": "planning",
     "Policy": "policy",
     "PrivateCounts": "releases.counts",
+    "Problem": "catalog",
+    "PublicStructure": "problem",
     "Reports": "privacy.trust.reports",
     "RewardLaw": "envs.rewards",
     "RunResult": "runs.experiment",
     "Shuffle": "privacy.trust.shuffle",
     "Toeplitz": "privacy.sums.toeplitz",
     "Tree": "privacy.sums.tree",
+    "Triple": "catalog",
     "audit": "privacy.audit.attacks",
     "calibrate": "privacy.calibration",
     "evaluate": "offline.fitting",
     "fit": "offline.fitting",
     "greedy_plan": "planning",
-    "learn": "runs.experiment",
+    "learn": "runs.learning",
     "make": "envs.registry",
     "occupancy": "planning",
     "optimal_plan": "planning",
     "plot": "runs.report",
     "policy_value": "planning",
+    "register_algorithm": "catalog",
+    "register_env": "envs.registry",
     "run": "runs.experiment",
     "run_seeds": "runs.experiment",
     "uniform_policy": "planning",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,14 @@ def frozen(array: Any, dtype: Any = np.float64) -> NDArray[Any]:
     result = np.array(array, dtype=dtype, order="C")
     result.setflags(write=False)
     return result
+
+
+def numbers(name: str, table: Any) -> Floats:
+    """`table` as an array of numbers, refused in one sentence where it is none."""
+    try:
+        return np.array(table, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name}: expected a table of numbers whose rows are equally long") from None
 
 
 def distributions(name: str, rows: Any) -> Floats:
@@ -53,8 +64,9 @@ def distributions(name: str, rows: Any) -> Floats:
 class FiniteMDP:
     """States, actions and a horizon; G = 1 when the MDP is stationary, G = horizon when it is staged.
 
-    `rewards` holds mean rewards; how a reward is drawn around its mean is a property of the simulator
-    (`discreet.envs.rewards`), not of the model. Stage h of a stationary MDP reads index `min(h, G-1)`.
+    A stationary MDP may be given without the axis of stages: transitions (S, A, S) and rewards (S, A). `rewards` are
+    means; how a reward is drawn around its mean is a property of the simulator (`discreet.envs.rewards`), not of the
+    model. Stage h of a stationary MDP reads index `min(h, G-1)`.
     """
 
     transitions: Floats  # (G, S, A, S)
@@ -64,28 +76,37 @@ class FiniteMDP:
     name: str = field(default="custom")
 
     def __post_init__(self) -> None:
-        if isinstance(self.horizon, bool) or int(self.horizon) != self.horizon or self.horizon < 1:
+        real = isinstance(self.horizon, (int, float, np.integer, np.floating)) and not isinstance(self.horizon, bool)
+        if not real or self.horizon != self.horizon // 1 or self.horizon < 1:
             raise ValueError(f"horizon is {self.horizon!r}; it must be a whole number of at least 1")
-        shape = np.shape(self.transitions)
-        if len(shape) != 4 or shape[1] != shape[3]:
-            raise ValueError(f"transitions have shape {shape}; expected (G, S, A, S) with G = 1 or the horizon")
+        transitions, rewards = numbers("transitions", self.transitions), numbers("rewards", self.rewards)
+        initial = numbers("initial", self.initial)
+        given = transitions.shape
+        if len(given) not in (3, 4) or given[-3] != given[-1]:
+            raise ValueError(
+                f"transitions have shape {given}; expected (G, S, A, S) with G = 1 or the horizon, or (S, A, S)"
+            )
+        transitions = transitions[None] if len(given) == 3 else transitions
+        shape = transitions.shape
         G, S, A, _ = shape
         if min(S, A) < 1:
             raise ValueError(f"transitions have shape {shape}; there must be at least one state and one action")
         if G not in (1, self.horizon):
             raise ValueError(f"transitions have {G} stages; expected 1 (stationary) or the horizon, {self.horizon}")
-        if np.shape(self.rewards) != (G, S, A):
-            raise ValueError(f"rewards have shape {np.shape(self.rewards)}; expected {(G, S, A)}")
-        if np.shape(self.initial) != (S,):
-            raise ValueError(f"initial has shape {np.shape(self.initial)}; expected {(S,)}")
-        rewards = frozen(self.rewards)
+        if rewards.shape != (G, S, A) and not (G == 1 and rewards.shape == (S, A)):
+            also = f" or {(S, A)}" if G == 1 else ""
+            raise ValueError(f"rewards have shape {rewards.shape}; expected {(G, S, A)}{also}")
+        if initial.shape != (S,):
+            raise ValueError(f"initial has shape {initial.shape}; expected {(S,)}")
+        rewards = frozen(rewards.reshape(G, S, A))
         if not np.isfinite(rewards).all():
             bad = tuple(int(i) for i in np.argwhere(~np.isfinite(rewards))[0])
             raise ValueError(f"rewards{list(bad)} is {rewards[bad]}; every mean reward must be a finite number")
         object.__setattr__(self, "horizon", int(self.horizon))
-        object.__setattr__(self, "transitions", distributions("transitions", self.transitions))
+        object.__setattr__(self, "transitions", distributions("transitions", transitions))
         object.__setattr__(self, "rewards", rewards)
-        object.__setattr__(self, "initial", distributions("initial", self.initial))
+        object.__setattr__(self, "initial", distributions("initial", initial))
+        object.__setattr__(self, "name", str(self.name))
 
     @property
     def num_states(self) -> int:
@@ -99,6 +120,51 @@ class FiniteMDP:
     def stationary(self) -> bool:
         """Whether one kernel serves all stages (so that counts may be pooled over stages)."""
         return bool(self.transitions.shape[0] == 1)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of horizon, shapes and numbers: two models share it exactly when they are the same process."""
+        state = hashlib.sha256(str(self.horizon).encode())
+        for table in (self.transitions, self.rewards, self.initial):
+            state.update(str(table.shape).encode())
+            state.update((table + 0.0).astype("<f8").tobytes())  # one zero
+        return state.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FiniteMDP) and (self.name, self.digest) == (other.name, other.digest)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.digest))
+
+    def discounted(self, discount: float) -> FiniteMDP:
+        """The process that ends after every step with probability 1 − γ, in one more state that pays nothing.
+
+        Whoever plays π earns Σ_h γ^h·r_h in expectation, so that values, optimal policies and regret are those of the
+        discounted problem cut off at the horizon; with H ≥ ln(1/((1−γ)·x))/(1−γ) the tail is worth at most x·max|r|.
+        """
+        gamma = float(discount)
+        if not 0 < gamma <= 1:
+            raise ValueError(f"discount is {discount}; it must be above 0 and at most 1")
+        if gamma == 1:
+            return self
+        G, S, A = self.rewards.shape
+        P, r = np.zeros((G, S + 1, A, S + 1)), np.zeros((G, S + 1, A))
+        P[:, :S, :, :S] = gamma * self.transitions
+        P[:, :S, :, S] = 1.0 - gamma
+        P[:, S, :, S] = 1.0
+        r[:, :S] = self.rewards
+        return FiniteMDP(P, r, np.append(self.initial, 0.0), self.horizon, self.name)
+
+    def with_terminal(self, states: Iterable[int]) -> FiniteMDP:
+        """The process in which these states end the episode: nobody leaves them, and they pay nothing."""
+        ends = sorted({int(state) for state in states})
+        if ends and not 0 <= ends[0] <= ends[-1] < self.num_states:
+            raise ValueError(f"terminal states are {ends}; expected some of 0..{self.num_states - 1}")
+        P, r = np.array(self.transitions), np.array(self.rewards)
+        P[:, ends], r[:, ends] = 0.0, 0.0
+        for state in ends:
+            P[:, state, :, state] = 1.0
+        return FiniteMDP(P, r, self.initial, self.horizon, self.name)
 
     def staged(self) -> FiniteMDP:
         """The same process with one copy of the model per stage."""

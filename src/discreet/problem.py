@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,3 +49,24 @@ class PublicStructure:
 
 
 NOTHING_DECLARED = PublicStructure()
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What is assumed of every reward: E|r|^{1+order} ≤ bound and |E r| ≤ mean."""
+
+    order: float = 1.0  # v
+    bound: float = 1.0  # u
+    mean: float = 1.0  # τ
+
+    def __post_init__(self) -> None:
+        if not 0 < self.order <= 1:
+            raise ValueError(f"moment-order is {self.order}; it must lie in (0, 1]")
+        for name, value in (("moment-bound", self.bound), ("mean-bound", self.mean)):
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} is {value}; it must be a finite number above 0")
+        if self.mean ** (1 + self.order) > self.bound * (1 + 1e-9):
+            raise ValueError(
+                f"mean-bound {self.mean:g} and moment-bound {self.bound:g} contradict each other: "
+                f"|mean|^{1 + self.order:g} never exceeds the moment"
+            )

@@ -7,10 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from discreet.agents.heavy_tails import HeavyEstimate, HeavyUCBPO, HeavyUCBVI, Moments
+from discreet.agents.heavy_tails import HeavyEstimate, HeavyUCBPO, HeavyUCBVI
 from discreet.agents.policy_optimization import PolicyOptimization
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import ChowdhuryZhou, Practical, QiaoWang, Vietri
+from discreet.problem import Moments
 from discreet.releases.counts import PerTable, PrivateCounts
 from oracles_learners import GOLDEN, REWARDS, TRANSITIONS, VISITS, configurations, finite, golden
 

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from discreet import catalog
+from discreet.catalog import recipes
 from discreet.cli import app
 from discreet.planning import Agent
 from discreet.runs.experiment import Experiment, run
@@ -33,8 +34,11 @@ def contributed(monkeypatch):
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(block("CONTRIBUTING.md", "python agent"), module.__dict__)
     agent = module.RandomlyExploringGreedy
-    lines = block("CONTRIBUTING.md", "python catalog") + block("CONTRIBUTING.md", "python private")
-    added = {entry.name: entry for entry in eval(f"({lines})", {**vars(catalog), "RandomlyExploringGreedy": agent})}
+    made = {**vars(recipes), "RandomlyExploringGreedy": agent}
+    exec(block("CONTRIBUTING.md", "python recipe"), made)
+    monkeypatch.setattr(recipes, "greedy", made["greedy"], raising=False)
+    lines = block("CONTRIBUTING.md", "python catalog")
+    added = {entry.name: entry for entry in eval(f"({lines})", vars(catalog))}
     monkeypatch.setattr(catalog, "ALGORITHMS", MappingProxyType({**catalog.ALGORITHMS, **added}))
     return agent
 
@@ -57,14 +61,15 @@ def test_the_contributed_learner_is_found_and_learns(contributed):
 
 
 def test_u8_the_contributed_lines_pass_strict_types(tmp_path):
-    """As they stand in the catalog: the names that they use are those of its module."""
-    source = (ROOT / "src" / "discreet" / "catalog.py").read_text()
+    """As they stand in the catalog: the names that they use are those of its modules."""
+    house = ROOT / "src" / "discreet" / "catalog"
     agent = block("CONTRIBUTING.md", "python agent").replace("from __future__ import annotations\n", "")
-    lines = block("CONTRIBUTING.md", "python catalog") + block("CONTRIBUTING.md", "python private")
-    page = tmp_path / "extended_catalog.py"
-    page.write_text(f"{source}\n\n{agent}\n\n_ALGORITHMS += (\n{lines})\n")
+    recipe, lines = block("CONTRIBUTING.md", "python recipe"), block("CONTRIBUTING.md", "python catalog")
+    pages = tmp_path / "extended_recipes.py", tmp_path / "extended_catalog.py"
+    pages[0].write_text(f"{(house / 'recipes.py').read_text()}\n\n{agent}\n\n{recipe}")
+    pages[1].write_text(f"{(house / '__init__.py').read_text()}\n\n_ALGORITHMS += (\n{lines})\n")
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(page)],
+        [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", *map(str, pages)],
         text=True,
         capture_output=True,
         cwd=ROOT,

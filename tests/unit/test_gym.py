@@ -15,7 +15,7 @@ from discreet.envs import RewardLaw, make, tabular
 from discreet.envs.gym import FiniteMDPEnv, GymnasiumSimulator, GymnasiumUsers, from_gymnasium
 from discreet.envs.tabular import riverswim
 from discreet.mdp import FiniteMDP
-from discreet.runs.experiment import learn
+from discreet.runs.learning import learn
 
 
 class Corridor(gymnasium.Env[int, int]):

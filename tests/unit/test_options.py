@@ -21,7 +21,8 @@ from discreet.envs.registry import ENVIRONMENTS, make
 from discreet.privacy.calibration import LARGEST_EPSILON, forecast
 from discreet.privacy.sums.epochs import Epochs
 from discreet.runs import adversarial, experiment, memory, results
-from discreet.runs.experiment import Experiment, Setting, learn, run
+from discreet.runs.experiment import Experiment, Setting, run
+from discreet.runs.learning import learn
 
 ONLINE = {name: entry for name, entry in ALGORITHMS.items() if entry.runner != "offline"}
 #: A value for every option that is not what holds when nothing is said.

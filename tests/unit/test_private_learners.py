@@ -9,7 +9,6 @@ import pytest
 
 from discreet import catalog
 from discreet import session as loops
-from discreet.agents.heavy_tails import Moments
 from discreet.catalog import ALGORITHMS, Problem, Triple
 from discreet.envs import registry
 from discreet.people.counts import CountSpec
@@ -22,6 +21,7 @@ from discreet.privacy.sums.exact import Exact
 from discreet.privacy.sums.tree import Tree
 from discreet.privacy.trust.local import LocalLaplace, LocalSampled
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree
+from discreet.problem import Moments
 from discreet.runs import experiment as runner
 from discreet.runs.experiment import Experiment, Setting, run
 from discreet.schedules import EveryEpisode, FixedTimes

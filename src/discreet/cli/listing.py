@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from discreet.cli.terminal import say, say_json, show
+from discreet.cli.terminal import note, say, say_json, show
 
 if TYPE_CHECKING:
     from discreet.catalog import Algorithm
@@ -19,11 +19,13 @@ def algorithms(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/algorithms.md.")] = False,
 ) -> None:
     """List the learners that `discreet run` and `discreet fit` know."""
-    from discreet.catalog import ALGORITHMS, dashed
+    from discreet.catalog import ALGORITHMS, dashed, load_plugins
 
     if markdown:
         say(markdown_page().rstrip())
         return
+    for failure in load_plugins():
+        note(f"warning: {failure}")
     entries = [
         {
             "name": entry.name,
@@ -73,7 +75,7 @@ def markdown_page() -> str:
     lines = [
         "# Learners",
         "",
-        "Written by `make docs` from `src/discreet/catalog.py`; a test compares the two. `discreet run` runs a",
+        "Written by `make docs` from `src/discreet/catalog`; a test compares the two. `discreet run` runs a",
         "triple (agent, privatizer, schedule), so what it may see and what it guarantees can be read off its parts;",
         "`discreet fit` makes one release from a log and plans on it ([offline.md](offline.md)).",
     ]
@@ -95,8 +97,10 @@ def markdown_page() -> str:
 
 def envs(as_json: Json = False) -> None:
     """List the environments that `--env` knows."""
-    from discreet.envs.registry import ENVIRONMENTS, GYM_PREFIX
+    from discreet.envs.registry import ENVIRONMENTS, GYM_PREFIX, load_plugins
 
+    for failure in load_plugins():
+        note(f"warning: {failure}")
     if as_json:
         entries = [
             {

@@ -81,12 +81,11 @@ class Ready:
 
 def prepared(experiment: Experiment) -> Ready:
     """Build everything but the run, so that whatever is wrong is said before anything is computed."""
-    from discreet.catalog import algorithm
     from discreet.privacy.noise import NoiseSource
     from discreet.runs.experiment import Setting
 
     explicit, setting = experiment.resolved, Setting.of(experiment)
-    if algorithm(experiment.algorithm).runner == "adversarial":
+    if is_adversarial(experiment):
         from discreet.runs.adversarial import checked
 
         told = checked(explicit, setting.mdp)
@@ -130,7 +129,7 @@ def executed(ready: Ready, seeds: Sequence[int | None], out: Path | None, jobs: 
 
     missing = [seed for seed in seeds if seed not in rows]
     if missing:
-        with progress_bar(experiment.algorithm, experiment.episodes * len(missing)) as advance:
+        with progress_bar(experiment.entry.name, experiment.episodes * len(missing)) as advance:
             run_seeds(experiment, missing, jobs, advance, finished)
     return summaries(rows[seed] for seed in seeds)[0]
 
@@ -141,8 +140,8 @@ def document(ready: Ready, summary: Summary) -> dict[str, Any]:
     guarantee = dict(summary.guarantee)
     ledger = guarantee.pop("entries")
     return {
-        "algorithm": experiment.algorithm,
-        "env": experiment.env,
+        "algorithm": experiment.settings["algorithm"],
+        "env": experiment.settings["env"],
         "states": experiment.states,
         "actions": ready.setting.mdp.num_actions,
         "horizon": experiment.horizon,
@@ -178,9 +177,7 @@ def spread_json(spread: Spread | None, per_seed: list[float | None]) -> dict[str
 
 
 def is_adversarial(experiment: Experiment) -> bool:
-    from discreet.catalog import algorithm
-
-    return algorithm(experiment.algorithm).runner == "adversarial"
+    return experiment.entry.runner == "adversarial"
 
 
 def adversarial_part(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Any]:
@@ -208,8 +205,8 @@ def heading(ready: Ready, summary: Summary) -> str:
     which = "pooled over steps" if experiment.pooled else "staged"
     seeds = "secure noise" if rows[0].seed is None else f"{len(rows)} seed{'s' if len(rows) > 1 else ''}"
     return (
-        f"{experiment.algorithm} on {experiment.env}: {experiment.states} states, horizon {experiment.horizon}, "
-        f"{experiment.episodes:,} episodes, {which}, {seeds}"
+        f"{experiment.entry.name} on {experiment.place.name}: {experiment.states} states, "
+        f"horizon {experiment.horizon}, {experiment.episodes:,} episodes, {which}, {seeds}"
     )
 
 

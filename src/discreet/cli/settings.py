@@ -33,6 +33,9 @@ SETTINGS = {
     "states": Setting(int | None, "Number of states, where it can be chosen."),
     "horizon": Setting(int | None, "Steps per episode, where it can be chosen."),
     "instance": Setting(int, "Which random environment (this is not the seed of the run).", 0),
+    "discount": Setting(
+        float | None, "Every step is the last with probability 1 - discount, in a state of its own.", shown="1"
+    ),
     "episodes": Setting(int, "Episodes; every episode is another user.", 20_000),
     "pooled": Setting(bool, "Count over all steps together: the MDP is stationary.", False),
     "schedule": Setting(str | None, "When to learn: every (episode) or epochs (growing).", shown="epochs"),
@@ -111,9 +114,10 @@ class LearnerCommand(TyperCommand):
 
 def useless(args: Sequence[str]) -> frozenset[str]:
     """The settings without a use for the first learner among the words of a command; none where there is none."""
-    from discreet.catalog import ALGORITHMS, settings_of
+    from discreet.catalog import ALGORITHMS, load_plugins, settings_of
 
-    for word in args:
-        if word in ALGORITHMS:
-            return frozenset(SETTINGS) - settings_of(ALGORITHMS[word])
-    return frozenset()
+    named = [word for word in args if word in ALGORITHMS]
+    if not named:
+        load_plugins()
+        named = [word for word in args if word in ALGORITHMS]
+    return frozenset(SETTINGS) - settings_of(ALGORITHMS[named[0]]) if named else frozenset()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from discreet import plugins
 from discreet.envs import icu, linear, tabular
 from discreet.envs.rewards import RewardLaw
 from discreet.mdp import FiniteMDP, Floats
+
+if TYPE_CHECKING:
+    import gymnasium
 
 BERNOULLI = RewardLaw("bernoulli")
 
@@ -268,37 +274,152 @@ _SPECS = (
     ),
 )
 
-#: Those that can be built here: icu-sepsis needs an extra.
-ENVIRONMENTS: Mapping[str, EnvSpec] = MappingProxyType(
-    {spec.name: spec for spec in _SPECS if spec.name != "icu-sepsis" or icu.installed()}
-)
+_KNOWN = {spec.name: spec for spec in _SPECS if spec.name != "icu-sepsis" or icu.installed()}
+_OWN = frozenset(spec.name for spec in _SPECS)
+
+#: Those that can be built here (icu-sepsis needs an extra), and those that were added.
+ENVIRONMENTS: Mapping[str, EnvSpec] = MappingProxyType(_KNOWN)
+
+#: Packages name their environments in this group of entry points.
+GROUP = "discreet.envs"
+
+Factory = Callable[..., FiniteMDP]
+GymnasiumEnv: TypeAlias = "gymnasium.Env[Any, Any]"
 
 
-def spec(name: str) -> EnvSpec:
-    """The specification behind a name; an unknown name is answered with the nearest known one."""
+def register_env(name: str, factory: Factory | FiniteMDP, summary: str, law: RewardLaw | None = None) -> None:
+    """Make `name` an environment, for `Experiment(env=name)` and, from an entry point, for `--env`.
+
+    `factory()` returns the model. Whichever of `states`, `horizon` and `instance` it takes can be chosen by the user
+    (the first two then have defaults). Without a `law`, rewards are Bernoulli if their means lie in [0, 1], and their
+    means otherwise.
+    """
+    plugins.checked_name("an environment", name, name in _KNOWN or name in _OWN)
+    _KNOWN[name] = _added(name, factory, summary, law)
+
+
+def added() -> dict[str, EnvSpec]:
+    """What `register_env` and plug-ins brought."""
+    return {name: known for name, known in _KNOWN.items() if name not in _OWN}
+
+
+def add(specs: Mapping[str, EnvSpec]) -> None:
+    """Know these as well: what another process of the same program has added."""
+    for name, known in specs.items():
+        _KNOWN.setdefault(name, known)
+
+
+def load_plugins() -> list[str]:
+    """Add the environments of other packages; what is wrong with some of them, in sentences."""
+
+    def take(name: str, found: Any) -> None:
+        if isinstance(found, EnvSpec):
+            plugins.checked_name("an environment", name, name in _KNOWN or name in _OWN)
+            _KNOWN[name] = replace(found, name=name)
+            return
+        described = inspect.getdoc(found) if not isinstance(found, FiniteMDP) else None
+        register_env(name, found, described.splitlines()[0] if described else "from another package")
+
+    return plugins.load(GROUP, take)
+
+
+def _added(name: str, factory: Factory | FiniteMDP, summary: str, law: RewardLaw | None) -> EnvSpec:
+    if isinstance(factory, FiniteMDP):
+        return _spec_of(factory, name, summary, law)
+    if not callable(factory):
+        raise ValueError(f"the environment {name} is {factory!r}; expected a FiniteMDP or a function that makes one")
+    taken = {"states", "horizon", "instance"} & set(inspect.signature(factory).parameters)
+    model = factory()
+    if not isinstance(model, FiniteMDP):
+        raise ValueError(f"the environment {name} returned {type(model).__name__}; expected a FiniteMDP")
+
+    def build(states: int, horizon: int, instance: int) -> FiniteMDP:
+        said = {"states": states, "horizon": horizon, "instance": instance}
+        built = factory(**{option: value for option, value in said.items() if option in taken})
+        if (built.num_states, built.horizon) != (states, horizon):
+            found = f"{built.num_states} states and horizon {built.horizon}"
+            raise ValueError(f"{name} was asked for {states} states and horizon {horizon} and returned {found}")
+        return built
+
+    return replace(
+        _spec_of(model, name, summary, law),
+        build=build,
+        resizable_states="states" in taken,
+        resizable_horizon="horizon" in taken,
+        random="instance" in taken,
+    )
+
+
+def _spec_of(mdp: FiniteMDP, name: str, summary: str, law: RewardLaw | None = None) -> EnvSpec:
+    """The specification of one model as it is."""
+    chosen = law or _plain_law(mdp)
+    chosen.check_means(mdp.rewards)
+    return EnvSpec(
+        name,
+        summary,
+        lambda S, H, i: mdp,
+        mdp.num_states,
+        mdp.horizon,
+        mdp.num_actions,
+        staged=not mdp.stationary,
+        law=(lambda built: chosen) if law else _plain_law,
+    )
+
+
+def _plain_law(mdp: FiniteMDP) -> RewardLaw:
+    """Bernoulli where means are probabilities, and else the means themselves."""
+    low, high = float(mdp.rewards.min()), float(mdp.rewards.max())
+    return BERNOULLI if low >= 0 and high <= 1 else RewardLaw("deterministic")
+
+
+def is_gymnasium(env: object) -> bool:
+    """Whether this is a Gymnasium environment, without loading Gymnasium to ask."""
+    return not isinstance(env, type) and all(
+        hasattr(env, name) for name in ("reset", "step", "observation_space", "action_space")
+    )
+
+
+def model_of(env: object, horizon: int | None) -> FiniteMDP:
+    """The exact model of a Gymnasium environment with a table `P`."""
+    if not is_gymnasium(env):
+        raise ValueError(f"the environment is {env!r}; expected a name, a FiniteMDP or a Gymnasium environment")
+    from discreet.envs.gym import from_gymnasium
+
+    model = from_gymnasium(env, GYM_HORIZON if horizon is None else horizon)  # type: ignore[arg-type]
+    return replace(model, name=f"{GYM_PREFIX}{model.name}")
+
+
+def spec(name: str | FiniteMDP) -> EnvSpec:
+    """The specification behind a name, or of a model; an unknown name is answered with the nearest known one."""
+    if isinstance(name, FiniteMDP):
+        return _spec_of(name, name.name, "given as an object")
     if name in ENVIRONMENTS:
         return ENVIRONMENTS[name]
     if name.startswith(GYM_PREFIX):
         return _gym_spec(name)
     if name == "icu-sepsis":
         raise ValueError(icu.MISSING)
+    failures = load_plugins()
+    if name in ENVIRONMENTS:
+        return ENVIRONMENTS[name]
     near = difflib.get_close_matches(name, ENVIRONMENTS, n=1, cutoff=0.0)[0]
-    raise ValueError(
+    sentence = (
         f"unknown environment {name!r}; did you mean {near!r}? Known are {', '.join(sorted(ENVIRONMENTS))} "
         f"and {GYM_PREFIX}ENV_ID for Gymnasium's toy-text environments"
     )
+    raise ValueError("; ".join([sentence, *failures]))
 
 
 def make(
-    name: str = "riverswim", states: int | None = None, horizon: int | None = None, instance: int = 0
+    name: str | FiniteMDP = "riverswim", states: int | None = None, horizon: int | None = None, instance: int = 0
 ) -> FiniteMDP:
-    """The model of a named environment; sizes left out are the environment's own."""
+    """The model of a named environment; sizes left out are the environment's own. A model is returned as it is."""
     chosen = spec(name)
     S, H = sizes(chosen, states, horizon)
     i = tabular.whole("instance", instance, 0)
     if i and not chosen.random:
-        raise ValueError(f"{name} is not random, so instance must be left at 0 and not {i}")
-    return replace(chosen.build(S, H, i), name=name)
+        raise ValueError(f"{chosen.name} is not random, so instance must be left at 0 and not {i}")
+    return replace(chosen.build(S, H, i), name=chosen.name)
 
 
 def sizes(chosen: EnvSpec, states: int | None = None, horizon: int | None = None) -> tuple[int, int]:
@@ -331,7 +452,6 @@ def _gym_spec(name: str) -> EnvSpec:
     env_id = name.removeprefix(GYM_PREFIX)
     model = from_gymnasium(env_id, GYM_HORIZON)
     low, high = float(model.rewards.min()), float(model.rewards.max())
-    law = BERNOULLI if low >= 0 and high <= 1 else RewardLaw("deterministic")
     return EnvSpec(
         name,
         f"Gymnasium's {env_id}, mean rewards in [{low:g}, {high:g}]",
@@ -340,5 +460,5 @@ def _gym_spec(name: str) -> EnvSpec:
         GYM_HORIZON,
         model.num_actions,
         resizable_horizon=True,
-        law=lambda mdp: law,
+        law=_plain_law,
     )

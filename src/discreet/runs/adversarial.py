@@ -394,7 +394,7 @@ def checked(experiment: Experiment, mdp: FiniteMDP) -> str | None:
     experiment = experiment.resolved
     assert experiment.adversary is not None
     problem = problem_of(experiment, mdp)
-    learner = LEARNERS[experiment.algorithm](problem)
+    learner = LEARNERS[experiment.entry.name](problem)
     spec = LossSpec.for_episodes(problem.layers, learner.feedback, experiment.episodes)
     learner.privatizer.open(spec, NoiseSource.seeded(0))
     adversary(experiment.adversary, mdp, experiment.episodes, experiment.instance)
@@ -410,7 +410,7 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
     mdp = Setting.of(experiment).mdp
     sequence = adversary(experiment.adversary, mdp, experiment.episodes, experiment.instance)
     problem = problem_of(experiment, mdp)
-    learner = LEARNERS[experiment.algorithm](problem)
+    learner = LEARNERS[experiment.entry.name](problem)
     played = play(mdp, sequence, learner, seed, progress)
     K = played.episodes
     regret, random_regret = played.regret, float(played.uniform[-1] - played.comparator[-1])

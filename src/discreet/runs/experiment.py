@@ -6,8 +6,9 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any, get_args
@@ -15,18 +16,16 @@ from typing import Any, get_args
 import numpy as np
 
 from discreet import catalog
-from discreet.agents.heavy_tails import Moments
 from discreet.envs import registry
 from discreet.envs.rewards import RewardLaw
 from discreet.mdp import FiniteMDP, Floats, Ints
 from discreet.people.counts import CountSpec
-from discreet.people.episodes import Episodes, MDPSimulator, Simulator
-from discreet.planning import Agent, Plan
+from discreet.people.episodes import MDPSimulator
 from discreet.privacy.accounting import Guarantee, Neighbours
 from discreet.privacy.calibration import LARGEST_EPSILON
 from discreet.privacy.noise import NoiseSource
-from discreet.problem import PublicStructure
-from discreet.runs import memory
+from discreet.problem import Moments, PublicStructure
+from discreet.runs import identity, memory
 from discreet.runs.regret import RegretCurve
 from discreet.session import Clock, compilable, play, play_compiled
 
@@ -36,21 +35,24 @@ Progress = Callable[[int], None]
 _WHOLE = ("states", "horizon", "instance", "episodes")
 _REAL = (
     *("confidence_scale", "alpha", "df", "tail_index", "epsilon", "delta", "honest"),
-    *("moment_order", "moment_bound", "mean_bound"),
+    *("moment_order", "moment_bound", "mean_bound", "discount"),
 )
 _FLAGS = ("pooled", "public_initial", "known_successors", "known_zero_rewards")
-_TAILS = {"alpha": "alpha-stable", "df": "student-t", "tail_index": "pareto"}
+TAILS = {"alpha": "alpha-stable", "df": "student-t", "tail_index": "pareto"}
 
 
 @dataclass(frozen=True)
 class Experiment:
     """Everything that determines a run but its seed. Hashable; `id` names it.
 
+    `algorithm` is a name, or a learner of your own: an agent (without privacy, or on counts that a budget allows), a
+    triple (agent, privatizer, schedule), a function from `Problem` to one, or an `Algorithm`. `env` is a name, a
+    `FiniteMDP`, or a Gymnasium environment with a table `P`. `discount` γ plays `FiniteMDP.discounted(γ)` instead.
     What is None was not said. `resolved` fills in what then holds; an option that has no use there is refused.
     """
 
-    algorithm: str
-    env: str = "riverswim"
+    algorithm: str | catalog.Own
+    env: str | FiniteMDP | registry.GymnasiumEnv = "riverswim"
     states: int | None = None
     horizon: int | None = None
     instance: int = 0
@@ -79,9 +81,13 @@ class Experiment:
     adversary: str | None = None
     losses: str | None = None
     estimator: str | None = None
+    discount: float | None = None
 
     def __post_init__(self) -> None:
-        for names, plain in ((_WHOLE, _whole), (_REAL, _real), (_FLAGS, _flag)):
+        if not isinstance(self.env, (str, FiniteMDP)):
+            object.__setattr__(self, "env", registry.model_of(self.env, self.horizon))
+            object.__setattr__(self, "horizon", None)
+        for names, plain in ((_WHOLE, whole), (_REAL, real), (_FLAGS, _flag)):
             for name in names:
                 if (value := getattr(self, name)) is not None:
                     object.__setattr__(self, name, plain(catalog.dashed(name), value))
@@ -90,19 +96,60 @@ class Experiment:
         scale = self.confidence_scale
         if scale is not None and not (math.isfinite(scale) and scale >= 0):
             raise ValueError(f"confidence-scale is {scale}; it must be a number of at least 0")
-        registry.sizes(registry.spec(self.env), self.states, self.horizon)
-        entry = catalog.algorithm(self.algorithm)
+        registry.sizes(self.place, self.states, self.horizon)
+        entry = self.entry
         if entry.runner == "offline":
             raise ValueError(
-                f"{self.algorithm} learns from logs and not while it acts; use discreet fit LOGS --algorithm "
-                f"{self.algorithm}"
+                f"{entry.name} learns from logs and not while it acts; use discreet fit LOGS --algorithm {entry.name}"
             )
+        if self.discount is not None:
+            if entry.runner != "online":
+                raise ValueError(f"{entry.name} meets losses that an adversary chooses; leave discount out")
+            if not 0 < self.discount <= 1:
+                raise ValueError(f"discount is {self.discount:g}; it must be above 0 and at most 1")
+        if entry.twin is not None:
+            catalog.algorithm(entry.twin)
         self._check_budget(entry)
         self._options(entry)
         self._check_law(entry)
 
+    @cached_property
+    def entry(self) -> catalog.Algorithm:
+        """What the catalog says of the learner, or what holds for one's own."""
+        if isinstance(self.algorithm, str):
+            return catalog.algorithm(self.algorithm)
+        budget = [name for name in ("epsilon", "delta", "model", "neighbours") if getattr(self, name)]
+        if budget and isinstance(self.algorithm, tuple):
+            raise ValueError(f"a triple has its budget in its privatizer; leave {budget[0]} out")
+        return catalog.own(self.algorithm, self.epsilon is not None)
+
+    @cached_property
+    def place(self) -> registry.EnvSpec:
+        """What is known of the environment."""
+        assert isinstance(self.env, (str, FiniteMDP))
+        return registry.spec(self.env)
+
+    @property
+    def settings(self) -> dict[str, str | int | float | bool | None]:
+        """All fields as plain values; an object is its name and the digest of what it is made of."""
+        said = {each.name: getattr(self, each.name) for each in fields(self)}
+        if isinstance(self.env, FiniteMDP):
+            said["env"] = f"{self.env.name}@{self.env.digest[:12]}"
+        if not isinstance(self.algorithm, str):
+            said["algorithm"] = f"{self.entry.name}@{identity.fingerprint(self.algorithm)[:12]}"
+        return said
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Experiment) and self.settings == other.settings
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.settings.values()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # nothing that is derived from them
+
     def _check_budget(self, entry: catalog.Algorithm) -> None:
-        name, epsilon = self.algorithm, self.epsilon
+        name, epsilon = entry.name, self.epsilon
         if self.neighbours is not None and self.neighbours not in get_args(Neighbours):
             known = " and ".join(get_args(Neighbours))
             raise ValueError(f"unknown neighbours {self.neighbours!r}; the choices are {known}")
@@ -155,12 +202,12 @@ class Experiment:
         return found
 
     def _check_law(self, entry: catalog.Algorithm) -> None:
-        given = [name for name in ("reward_law", *_TAILS) if getattr(self, name) is not None]
+        given = [name for name in ("reward_law", *TAILS) if getattr(self, name) is not None]
         if given and entry.runner == "adversarial":
             raise ValueError(
-                f"{self.algorithm} meets losses that an adversary chooses; leave {catalog.dashed(given[0])} out"
+                f"{entry.name} meets losses that an adversary chooses; leave {catalog.dashed(given[0])} out"
             )
-        for name, kind in _TAILS.items():
+        for name, kind in TAILS.items():
             if name in given and self.reward_law != kind:
                 raise ValueError(f"{catalog.dashed(name)} belongs to the {kind} law: give it with reward-law {kind}")
         self._law()
@@ -169,53 +216,65 @@ class Experiment:
         """The reward law that was asked for, if any."""
         if self.reward_law is None:
             return None
-        tails = {name: value for name in _TAILS if (value := getattr(self, name)) is not None}
+        tails = {name: value for name in TAILS if (value := getattr(self, name)) is not None}
         return RewardLaw(self.reward_law, **tails)
+
+    def _model(self, states: int | None, horizon: int | None) -> FiniteMDP:
+        assert isinstance(self.env, (str, FiniteMDP))
+        return registry.make(self.env, states, horizon, self.instance)
 
     @cached_property
     def resolved(self) -> Experiment:
         """The same experiment with everything said: sizes, model, and every option that has a use in it."""
-        entry = catalog.algorithm(self.algorithm)
-        chosen = registry.spec(self.env)
+        entry, chosen = self.entry, self.place
         S, H = registry.sizes(chosen, self.states, self.horizon)
         budget: dict[str, str | None] = {"model": None, "neighbours": None}
         if entry.private:
             budget = {"model": self.model or entry.models[0], "neighbours": self.neighbours or "replace"}
-        law, tails = self._law(), dict.fromkeys(_TAILS)
-        if law is not None and law == chosen.law(registry.make(self.env, S, H, self.instance)):
+        law, tails = self._law(), dict.fromkeys(TAILS)
+        if law is not None and law == chosen.law(self._model(S, H)):
             law = None
         if law is not None:
-            tails |= {name: getattr(law, name) for name, kind in _TAILS.items() if kind == law.kind}
+            tails |= {name: getattr(law, name) for name, kind in TAILS.items() if kind == law.kind}
         kind = None if law is None else law.kind
         settings = self._options(entry) | budget | tails | {"states": S, "horizon": H, "reward_law": kind}
+        if self.discount == 1.0:
+            settings["discount"] = None
         return replace(self, **settings)
 
     @property
     def id(self) -> str:
         """A short name that two experiments share exactly when the same things hold in both."""
-        said = {name: value for name, value in asdict(self.resolved).items() if value is not None}
+        said = {name: value for name, value in self.resolved.settings.items() if value is not None}
         canonical = json.dumps(said, sort_keys=True)
-        return f"{self.algorithm}-{self.env}-{hashlib.sha256(canonical.encode()).hexdigest()[:10]}".replace(":", "-")
+        digest = hashlib.sha256(canonical.encode()).hexdigest()[:10]
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{self.entry.name}-{self.place.name}-{digest}")
 
     @property
     def twin(self) -> Experiment | None:
         """The same for the learner without privacy that this one is compared with, tuned as it is by default."""
-        entry = catalog.algorithm(self.algorithm)
+        entry = self.entry
+        if (
+            entry.private
+            and not isinstance(self.algorithm, (str, catalog.Algorithm))
+            and hasattr(self.algorithm, "plan")
+        ):
+            return replace(self, epsilon=None, delta=0.0, model=None, neighbours=None, local_reports=None)
         if entry.twin is None:
             return None
         tuned = {"mode", "confidence_scale"} | ({"schedule"} if self.mode == "paper" else set())
         shared = entry.options & catalog.algorithm(entry.twin).options - tuned
-        kept = ("env", *_WHOLE, "reward_law", *_TAILS, *sorted(shared))
+        kept = ("env", "discount", *_WHOLE, "reward_law", *TAILS, *sorted(shared))
         return Experiment(entry.twin, **{name: getattr(self, name) for name in kept})
 
 
-def _whole(name: str, value: Any) -> int:
+def whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)) or value != value // 1:
         raise ValueError(f"{name} is {value!r}; it must be a whole number")
     return int(value)
 
 
-def _real(name: str, value: Any) -> float:
+def real(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ValueError(f"{name} is {value!r}; it must be a number")
     return float(value) + 0.0  # one zero
@@ -264,16 +323,14 @@ class Setting:
     def of(cls, experiment: Experiment) -> Setting:
         experiment = experiment.resolved
         check_memory(experiment)
-        mdp = registry.make(experiment.env, experiment.states, experiment.horizon, experiment.instance)
+        mdp = experiment._model(experiment.states, experiment.horizon)
         if experiment.pooled and not mdp.stationary:
-            raise ValueError(f"{experiment.env} changes with the step, so its counts cannot be pooled over steps")
-        law = experiment._law() or registry.spec(experiment.env).law(mdp)
+            raise ValueError(f"{mdp.name} changes with the step, so its counts cannot be pooled over steps")
+        law = experiment._law() or experiment.place.law(mdp)
+        mdp = mdp if experiment.discount is None else mdp.discounted(experiment.discount)
         law.check_means(mdp.rewards)
-        entry = catalog.algorithm(experiment.algorithm)
-        interval = None if entry.heavy else law.range(mdp.rewards)
-        inside = interval is not None and interval[0] >= 0 and interval[1] <= 1
-        if inside or (interval is None and entry.private and not entry.heavy):
-            interval = (0.0, 1.0)  # rewards of an unbounded law are clipped to it
+        entry = experiment.entry
+        interval = _interval(entry, law, mdp)
         spec = CountSpec.for_episodes(
             mdp.num_states, mdp.num_actions, mdp.horizon, experiment.pooled, experiment.episodes, interval
         )
@@ -293,7 +350,7 @@ class Setting:
     def assumptions(self, experiment: Experiment) -> tuple[str, ...]:
         """In words, what the learner was told about rewards and structure."""
         told = self.structure(experiment).assumptions()
-        entry = catalog.algorithm(experiment.algorithm)
+        entry = experiment.entry
         if entry.heavy:
             v, u, tau = self.moments.order, self.moments.bound, self.moments.mean
             return (*told, f"public: E|reward|^{1 + v:g} is at most {u:g} and |mean reward| at most {tau:g}")
@@ -313,9 +370,28 @@ class Setting:
             structure=self.structure(said),
             moments=self.moments,
             tie_seed=0 if seed is None else seed,
-            **{name: value for name in _TOLD if (value := getattr(said, name)) is not None},
+            **{name: value for name in TOLD if (value := getattr(said, name)) is not None},
         )
-        return catalog.algorithm(said.algorithm).build(problem)
+        return built(said.entry, problem)
+
+
+def built(entry: catalog.Algorithm, problem: catalog.Problem) -> catalog.Triple:
+    """The triple of a learner; one's own function may have returned something else."""
+    triple: Any = entry.build(problem)
+    if not isinstance(triple, tuple) or len(triple) != 3:
+        raise ValueError(f"{entry.name} returned {type(triple).__name__}; expected (agent, privatizer, schedule)")
+    return catalog.Triple(*triple)
+
+
+def _interval(entry: catalog.Algorithm, law: RewardLaw, mdp: FiniteMDP) -> tuple[float, float] | None:
+    """The declared range of rewards: [0, 1] where they lie in it, and where they have no bound but must have one."""
+    interval = None if entry.heavy else law.range(mdp.rewards)
+    if interval is None:
+        return (0.0, 1.0) if entry.private and not entry.heavy else None  # rewards of an unbounded law are clipped
+    low, high = interval
+    if low >= 0 and high <= 1:
+        return 0.0, 1.0
+    return interval if low < high else (min(low, 0.0), max(high, 0.0))
 
 
 #: Tables (stages, S, A, S) of 8 bytes that a run holds at once, as measured: with noise, and without.
@@ -325,7 +401,7 @@ NOISY_TABLES, EXACT_TABLES = 14, 4
 def check_memory(experiment: Experiment, runs: int = 1) -> None:
     """Refuse a run that cannot fit, before anything is allocated."""
     said = experiment.resolved
-    env, entry = registry.spec(said.env), catalog.algorithm(said.algorithm)
+    env, entry = said.place, said.entry
     assert said.states is not None
     assert said.horizon is not None
     S, A, H = said.states, env.actions, said.horizon
@@ -343,7 +419,7 @@ def check_memory(experiment: Experiment, runs: int = 1) -> None:
 
 
 #: Settings that reach a learner as they are.
-_TOLD = (
+TOLD = (
     *("pooled", "schedule", "confidence_scale", "bonus", "mode", "local_reports", "honest"),
     *("epsilon", "delta", "model", "neighbours"),
 )
@@ -374,7 +450,7 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
 
     `seed=None` draws fresh randomness and secure noise; any seed makes the run a simulation.
     """
-    if catalog.algorithm(experiment.algorithm).runner == "adversarial":
+    if experiment.entry.runner == "adversarial":
         from discreet.runs import adversarial
 
         return adversarial.run(experiment, seed, progress)
@@ -408,92 +484,22 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
         curve.switches,
         guarantee,
         clock.seconds,
-        {"clipped_rewards": simulator.clipped},
+        {"clipped_rewards": simulator.clipped, **_problem(experiment)},
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """What learning on users without a model gives: a policy and its guarantee. The mean return is not private."""
-
-    plan: Plan
-    guarantee: Guarantee
-    mean_return: float  # over all users, raw: for simulations
-
-
-def learn(
-    users: Simulator,
-    algorithm: str,
-    episodes: int,
-    *,
-    epsilon: float | None = None,
-    delta: float = 0.0,
-    model: str | None = None,
-    neighbours: Neighbours | None = None,
-    pooled: bool = False,
-    reward_range: tuple[float, float] = (0.0, 1.0),
-    seed: int | None = None,
-) -> Learned:
-    """Learn from users who can only be watched (any `Simulator`, for example `GymnasiumUsers`).
-
-    Without a seed the noise is secure. Rewards are clipped to the declared `reward_range`. The plan is the one the
-    last users played.
-    """
-    said = Experiment(
-        algorithm,
-        episodes=episodes,
-        epsilon=epsilon,
-        delta=delta,
-        model=model,
-        neighbours=neighbours,
-        pooled=pooled,
-    ).resolved
-    S, A, H = users.num_states, users.num_actions, users.horizon
-    settings = {name: value for name in _TOLD if (value := getattr(said, name)) is not None}
-    triple = catalog.algorithm(algorithm).build(catalog.Problem(S, A, H, said.episodes, **settings))
-    spec = CountSpec.for_episodes(S, A, H, pooled, said.episodes, reward_range)
-    noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
-    watched, kept = _Watched(users), _Kept(triple.agent)
-    stream = triple.privatizer.open(spec, said.episodes, noise)
-    for _ in play(triple._replace(agent=kept), stream, watched, said.episodes, Clock()):
-        pass
-    assert kept.plan_made is not None
-    low, high = reward_range
-    told = (f"public: rewards lie in [{low:g}, {high:g}], and what lies outside is moved to its ends",)
-    guarantee = also_assuming(stream.guarantee, told if epsilon is not None else ())
-    return Learned(kept.plan_made, guarantee, watched.total / said.episodes)
-
-
-class _Watched:
-    """A simulator that adds up what its users earn."""
-
-    def __init__(self, users: Simulator) -> None:
-        self._users, self.total = users, 0.0
-        self.num_states, self.num_actions, self.horizon = users.num_states, users.num_actions, users.horizon
-
-    def rollout(self, policy: Floats, num_episodes: int) -> Episodes:
-        episodes = self._users.rollout(policy, num_episodes)
-        self.total += float(episodes.rewards.sum())
-        return episodes
-
-
-class _Kept:
-    """An agent that remembers its last plan."""
-
-    def __init__(self, agent: Agent[Any]) -> None:
-        self._agent, self.plan_made = agent, None
-
-    plan_made: Plan | None
-
-    def plan(self, release: Any, previous: Plan | None) -> Plan:
-        self.plan_made = self._agent.plan(release, previous)
-        return self.plan_made
+def _problem(experiment: Experiment) -> dict[str, Any]:
+    """What is kept of a model that was given as an object and has no name to find it by."""
+    if not isinstance(mdp := experiment.env, FiniteMDP):
+        return {}
+    sizes = {"states": mdp.num_states, "actions": mdp.num_actions, "horizon": mdp.horizon}
+    return {"problem": {"name": mdp.name, **sizes, "stationary": mdp.stationary, "sha256": mdp.digest}}
 
 
 def warm_up(experiment: Experiment) -> None:
     """Compile (or load from the cache) everything the experiment will call, outside any measurement."""
     users = 3
-    if catalog.algorithm(experiment.algorithm).staged:
+    if experiment.entry.staged:
         spec = Setting.of(experiment).spec
         users = 8 * spec.horizon * spec.num_states * spec.num_actions  # holds one stage
     run(replace(experiment, episodes=min(experiment.episodes, users)), seed=0)
@@ -530,13 +536,20 @@ def _results(
     from joblib import Parallel, delayed
 
     for result in Parallel(n_jobs=jobs, return_as="generator")(
-        delayed(_warm_run)(experiment, seed) for seed in seeds
+        delayed(_warm_run)(experiment, seed, registry.added(), catalog.added()) for seed in seeds
     ):
         if progress is not None:
             progress(experiment.episodes)
         yield result
 
 
-def _warm_run(experiment: Experiment, seed: int | None) -> RunResult:
+def _warm_run(
+    experiment: Experiment,
+    seed: int | None,
+    envs: Mapping[str, registry.EnvSpec],
+    learners: Mapping[str, catalog.Algorithm],
+) -> RunResult:
+    registry.add(envs)
+    catalog.add(learners)
     warm_up(experiment)
     return run(experiment, seed)

@@ -107,10 +107,9 @@ _SCALARS = {
 
 def row_of(result: FinishedRun) -> Row:
     """A finished run as a row."""
-    settings = {each.name: getattr(result.experiment, each.name) for each in fields(result.experiment)}
     return Row(
         id=result.experiment.id,
-        settings=settings,
+        settings=result.experiment.settings,
         checkpoints=frozen(result.checkpoints, np.int64),
         regret=frozen(result.regret),
         guarantee=result.guarantee.to_json(),
@@ -139,7 +138,7 @@ def write(result: FinishedRun, folder: str | Path) -> Path:
     """Store a run; the file appears under its name only when it is complete and on the disk."""
     path = prepare(folder)
     row = row_of(result)
-    types = {each.name: str(each.type).removesuffix(" | None") for each in fields(result.experiment)}
+    types = {each.name: str(each.type).partition(" | ")[0] for each in fields(result.experiment)}
     name = f"seed{row.seed}" if row.seed is not None else f"secure-{secrets.token_hex(6)}"
     target = path / f"{row.id}-{name}.parquet"
     part = path / f".{target.name}.{secrets.token_hex(4)}.part"

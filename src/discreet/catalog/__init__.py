@@ -1,0 +1,520 @@
+"""What we claim to implement: paper name → (agent, privatizer, schedule), or a function from a log to a policy. The
+command line, the documentation and the contract tests read this list; `recipes` says how each is built. A new
+algorithm is one file, one recipe and one entry here; `register_algorithm` adds one from outside.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from discreet import plugins
+from discreet.envs.adversaries import ADVERSARIES
+from discreet.privacy.accounting import Budget, Neighbours
+from discreet.problem import Moments, PublicStructure
+
+if TYPE_CHECKING:
+    from discreet.bonuses import Kind
+    from discreet.offline.learners import Outcome, Task
+    from discreet.planning import Agent
+    from discreet.privacy.protocol import Privatizer
+    from discreet.schedules import Schedule
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The public facts a triple is configured with."""
+
+    num_states: int
+    num_actions: int
+    horizon: int
+    num_episodes: int
+    pooled: bool = False
+    schedule: str = "epochs"
+    confidence_scale: float | None = None
+    bonus: Kind = "bernstein"
+    mode: str = "practical"
+    epsilon: float | None = None
+    delta: float = 0.0
+    model: str = "joint"
+    neighbours: Neighbours = "replace"
+    local_reports: str = "sampled"
+    honest: float = 1.0  # of shuffled users, the fraction that can be relied on
+    structure: PublicStructure = field(default_factory=PublicStructure)
+    moments: Moments = field(default_factory=Moments)
+    tie_seed: int = 0
+
+    def scale(self, default: float) -> float:
+        return default if self.confidence_scale is None else self.confidence_scale
+
+    @property
+    def paper(self) -> bool:
+        return self.mode == "paper"
+
+    @property
+    def budget(self) -> Budget:
+        assert self.epsilon is not None
+        return Budget.approximate(self.epsilon, self.delta) if self.delta > 0 else Budget.pure(self.epsilon)
+
+
+class Triple(NamedTuple):
+    agent: Agent[Any]  # of the releases that the privatizer makes
+    privatizer: Privatizer[Any]
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    name: str
+    summary: str
+    source: str
+    build: Callable[[Problem], Triple]
+    private: bool = False
+    models: tuple[str, ...] = ("joint",)
+    heavy: bool = False  # takes rewards without a bound
+    twin: str | None = None  # the learner without privacy that it is compared with
+    runner: str = "online"  # "adversarial": losses chosen by an adversary; "offline": from a log, by `discreet fit`
+    staged: bool = False  # learns in stages of a fixed least size
+    options: frozenset[str] = frozenset()  # names of `OPTIONS` that change what it does; all others are refused
+    learn: Callable[[Task], Outcome] | None = None  # offline only
+    features: bool = False  # offline: learns from features of states and actions
+
+
+MODES = ("practical", "paper")
+SCHEDULES = ("every", "epochs")
+LOCAL_REPORTS = ("sampled", "laplace")
+
+
+# What a learner can be told -----------------------------------------------------------------------------------------
+
+
+class Option(NamedTuple):
+    """A setting that some learners have: what it is when nothing is said, and its choices where they are few."""
+
+    default: str | float | bool | None = None  # None: the learner's or the law's own
+    choices: tuple[str, ...] = ()
+
+
+#: Every learner's budget, environment and number of users apart, this is all there is to say.
+OPTIONS: Mapping[str, Option] = MappingProxyType(
+    {
+        "pooled": Option(False),
+        "schedule": Option("epochs", SCHEDULES),
+        "confidence_scale": Option(),
+        "bonus": Option("bernstein", ("hoeffding", "bernstein")),
+        "mode": Option("practical", MODES),
+        "local_reports": Option("sampled", LOCAL_REPORTS),
+        "honest": Option(1.0),
+        "public_initial": Option(True),
+        "known_successors": Option(False),
+        "known_zero_rewards": Option(False),
+        "moment_order": Option(1.0),
+        "moment_bound": Option(),
+        "mean_bound": Option(),
+        "adversary": Option("iid", ADVERSARIES),
+        "losses": Option("private", ("private", "public")),
+        "estimator": Option("corrected", ("corrected", "paper")),
+    }
+)
+
+_DECLARED = frozenset({"known_successors", "known_zero_rewards"})
+_MOMENTS = frozenset({"moment_order", "moment_bound", "mean_bound"})
+_PLAIN = frozenset({"pooled", "schedule", "confidence_scale", "mode"})
+_COUNTS = _PLAIN | _DECLARED | {"local_reports"}
+_HEAVY = _PLAIN | _DECLARED | _MOMENTS
+_REPORTS = _DECLARED | {"pooled", "confidence_scale", "honest", "public_initial"}
+_BITS = _DECLARED | {"pooled", "confidence_scale", "mode", "bonus", "honest"}
+_ELIMINATION = frozenset({"confidence_scale", "mode", "known_successors"})
+_LOSSES = frozenset({"confidence_scale", "mode", "adversary"})
+
+
+def settled(
+    entry: Algorithm, option: str, mode: str | None, model: str | None
+) -> tuple[str | bool | None, str] | None:
+    """The one value that an option can have in this form of a learner, and why; None where there is a choice.
+
+    A value of None says that the option has no meaning there.
+    """
+    name = entry.name
+    if option == "honest" and model != "shuffle":
+        return None, "honest is the fraction of users who add their noise, in the shuffle model only"
+    if option == "public_initial" and option not in entry.options:
+        if entry.runner == "adversarial" or entry.staged:
+            return True, f"{name} cannot do without a public start"
+        return False, f"{name} makes no use of where episodes start"
+    if option == "pooled" and option not in entry.options:
+        return False, f"{name} learns every step by itself, so its counts cannot be pooled"
+    if option == "mode" and option not in entry.options:
+        return "practical", f"{name} has one form only"
+    if option not in entry.options:
+        return (False if OPTIONS[option].default is False else None), f"{name} has no use for {dashed(option)}"
+    if option == "local_reports" and model != "local":
+        return None, "local-reports is for the local model only"
+    if mode == "paper" and option == "local_reports":
+        return "laplace", f"in paper mode {name} adds noise to every counter"
+    if mode == "paper" and option == "schedule" and (entry.private or entry.heavy):
+        return "every", f"in paper mode {name} plans after every episode"
+    return None
+
+
+def settings_of(entry: Algorithm) -> frozenset[str]:
+    """Everything that can be said about a run of a learner beside its name."""
+    budget = {"epsilon", "delta", "model", "neighbours"} if entry.private else set()
+    law = {"reward_law", "alpha", "df", "tail_index", "discount"} if entry.runner == "online" else set()
+    return entry.options | budget | law | {"env", "states", "horizon", "instance", "episodes"}
+
+
+def dashed(option: str) -> str:
+    """The name of an option as it is written on the command line."""
+    return option.replace("_", "-")
+
+
+# The list -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A function that is imported when it is called: the list is read far more often than a learner is built."""
+
+    module: str
+    name: str
+    arguments: tuple[Any, ...] = ()
+
+    def __call__(self, given: Any) -> Any:
+        return getattr(import_module(self.module), self.name)(given, *self.arguments)
+
+
+def _recipe(name: str, *arguments: Any) -> Callable[[Problem], Triple]:
+    return Recipe("discreet.catalog.recipes", name, arguments)
+
+
+def _learner(name: str) -> Callable[[Task], Outcome]:
+    return Recipe("discreet.offline.learners", name)
+
+
+def _no_triple(problem: Problem) -> Triple:
+    raise ValueError("this learner is no triple; it is run by discreet.runs.adversarial or discreet.offline.fitting")
+
+
+def _adversarial(
+    name: str, summary: str, source: str, twin: str | None = None, options: frozenset[str] = _LOSSES
+) -> Algorithm:
+    private = twin is not None
+    models = ONLINE if private else ("joint",)
+    return Algorithm(
+        name, summary, source, _no_triple, private, models, twin=twin, runner="adversarial", options=options
+    )
+
+
+def _from_logs(
+    name: str,
+    summary: str,
+    source: str,
+    learn: Callable[[Task], Outcome],
+    twin: str | None = None,
+    features: bool = False,
+) -> Algorithm:
+    """A private learner names its twin, which is the same function without a budget."""
+    private = twin is not None
+    models = ("central",) if private else ("none",)
+    return Algorithm(
+        name,
+        summary,
+        source,
+        _no_triple,
+        private,
+        models,
+        twin=twin,
+        runner="offline",
+        learn=learn,
+        features=features,
+    )
+
+
+ONLINE = ("joint", "local")
+TRUST = (*ONLINE, "shuffle")
+_ALGORITHMS: tuple[Algorithm, ...] = (
+    Algorithm(
+        "ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _recipe("ucbvi"), options=_PLAIN
+    ),
+    Algorithm(
+        "ucbvi-bernstein",
+        "optimistic value iteration, Bernstein bonus",
+        "[AOM17] bonus 2",
+        _recipe("ucbvi_bernstein"),
+        options=_PLAIN,
+    ),
+    Algorithm("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _recipe("oppo"), options=_PLAIN),
+    Algorithm(
+        "spotlight",
+        "one targeted report per user (ours)",
+        "ours",
+        _recipe("spotlight"),
+        True,
+        (*ONLINE, "shuffle"),
+        twin="ucbvi-bernstein",
+        options=_REPORTS,
+    ),
+    Algorithm(
+        "dp-ucbvi",
+        "private value iteration, Bernstein bonus",
+        "[QW23] Alg. 1",
+        _recipe("dp_ucbvi"),
+        True,
+        ONLINE,
+        twin="ucbvi-bernstein",
+        options=_COUNTS | {"bonus"},
+    ),
+    Algorithm(
+        "private-ucb-vi",
+        "private value iteration, Hoeffding bonus",
+        "[CZ22]",
+        _recipe("private_ucb_vi"),
+        True,
+        ONLINE,
+        twin="ucbvi",
+        options=_COUNTS,
+    ),
+    Algorithm(
+        "private-ucb-po",
+        "private policy optimisation",
+        "[CZ22]",
+        _recipe("private_ucb_po"),
+        True,
+        ONLINE,
+        twin="oppo",
+        options=_COUNTS,
+    ),
+    Algorithm(
+        "private-heavy-ucbvi",
+        "private value iteration, heavy-tailed rewards",
+        "[WZCW23] Alg. 1",
+        _recipe("heavy", False, True),
+        True,
+        ONLINE,
+        heavy=True,
+        twin="heavy-ucbvi",
+        options=_HEAVY,
+    ),
+    Algorithm(
+        "private-heavy-ucbpo",
+        "private policy optimisation, heavy-tailed rewards",
+        "[WZCW23] Alg. 3",
+        _recipe("heavy", True, True),
+        True,
+        ONLINE,
+        heavy=True,
+        twin="heavy-ucbpo",
+        options=_HEAVY,
+    ),
+    Algorithm(
+        "heavy-ucbvi",
+        "value iteration with truncated rewards",
+        "[WZCW23], without privacy",
+        _recipe("heavy", False, False),
+        heavy=True,
+        options=_HEAVY,
+    ),
+    Algorithm(
+        "heavy-ucbpo",
+        "policy optimisation with truncated rewards",
+        "[WZCW23], without privacy",
+        _recipe("heavy", True, False),
+        heavy=True,
+        options=_HEAVY,
+    ),
+    Algorithm(
+        "pucb",
+        "the first private learner, Hoeffding bonus",
+        "[VBKW20]",
+        _recipe("pucb"),
+        True,
+        ("joint",),
+        twin="ucbvi",
+        options=_PLAIN | _DECLARED,
+    ),
+    Algorithm(
+        "shuffle-ucbvi",
+        "value iteration on shuffled bits, any size",
+        "[QW23] × [BTZCC25] bits",
+        _recipe("shuffle_ucbvi"),
+        True,
+        ("shuffle",),
+        twin="ucbvi-bernstein",
+        options=_BITS,
+    ),
+    Algorithm(
+        "sdp-pe",
+        "policy elimination on shuffled bits, tiny problems",
+        "[BTZCC25] Alg. 1–4",
+        _recipe("elimination", True),
+        True,
+        ("shuffle",),
+        twin="apeve",
+        staged=True,
+        options=_ELIMINATION | {"honest"},
+    ),
+    Algorithm(
+        "apeve",
+        "policy elimination, tiny problems",
+        "[QYMW22]",
+        _recipe("elimination", False),
+        staged=True,
+        options=_ELIMINATION,
+    ),
+)
+
+_ALGORITHMS += (
+    _adversarial(
+        "private-uc-o-reps",
+        "adversarial losses, all of them seen",
+        "[BZZDTCC24] Alg. 1",
+        "uc-o-reps",
+        _LOSSES | {"losses"},
+    ),
+    _adversarial(
+        "private-uob-lbps",
+        "adversarial losses, seen along the way",
+        "[BZZDTCC24] Alg. 3",
+        "uob-lbps",
+        _LOSSES | {"losses", "estimator"},
+    ),
+    _adversarial("uc-o-reps", "regularised leader over occupancy measures", "[RM19]"),
+    _adversarial(
+        "uob-lbps",
+        "log-barrier mirror descent, bandit losses",
+        "[BZZDTCC24], without privacy",
+        options=_LOSSES | {"estimator"},
+    ),
+    _adversarial("uob-reps", "entropy mirror descent, bandit losses", "[JJLSY20]", options=_LOSSES | {"estimator"}),
+    _adversarial(
+        "follow-the-leader",
+        "best policy for the losses so far; a baseline",
+        "folklore",
+        options=frozenset({"adversary"}),
+    ),
+)
+
+_ALGORITHMS += (
+    _from_logs("one-hot", "one histogram of steps, the default (ours)", "ours", _learner("one_hot"), "apvi"),
+    _from_logs("dp-apvi", "pessimistic value iteration on counts", "[QW22] Alg. 1", _learner("apvi"), "apvi"),
+    _from_logs(
+        "dp-pevi", "pessimistic regression, centred targets", "[JYW21] × [QW22] noise", _learner("pevi"), "pevi", True
+    ),
+    _from_logs(
+        "dp-vapvi", "pessimistic regression, variance weights", "[QW22] Alg. 2", _learner("vapvi"), "vapvi", True
+    ),
+    _from_logs("apvi", "pessimistic value iteration on counts", "[YW21]", _learner("apvi")),
+    _from_logs("pevi", "pessimistic regression", "[JYW21]", _learner("pevi"), features=True),
+    _from_logs("vapvi", "pessimistic regression, variance weights", "[YDWW22]", _learner("vapvi"), features=True),
+)
+
+_KNOWN = {entry.name: entry for entry in _ALGORITHMS}
+_OURS = frozenset(_KNOWN)
+
+#: Ours, and those that were added.
+ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(_KNOWN)
+
+
+def algorithm(name: str) -> Algorithm:
+    """The entry behind a name; an unknown name is answered with the nearest known one."""
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    failures = load_plugins()
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    near = difflib.get_close_matches(name, ALGORITHMS, n=1, cutoff=0.0)[0]
+    known = f"unknown algorithm {name!r}; did you mean {near!r}? Known are {', '.join(sorted(ALGORITHMS))}"
+    raise ValueError("; ".join([known, *failures]))
+
+
+# Somebody else's ----------------------------------------------------------------------------------------------------
+
+#: Packages name their learners in this group of entry points.
+GROUP = "discreet.algorithms"
+
+
+def register_algorithm(entry: Algorithm) -> None:
+    """Make a learner known by its name, for `Experiment` and, from an entry point, for `discreet run`."""
+    if not isinstance(entry, Algorithm):
+        raise ValueError(f"the learner is {entry!r}; expected a discreet.Algorithm")
+    plugins.checked_name("a learner", entry.name, entry.name in _KNOWN)
+    if entry.runner != "online":
+        raise ValueError(f"{entry.name} has the runner {entry.runner!r}; only learners that act can be added: online")
+    if unknown := sorted(entry.options - OPTIONS.keys()):
+        raise ValueError(f"{entry.name} has the option {unknown[0]!r}; the choices are {', '.join(OPTIONS)}")
+    if unknown := sorted(set(entry.models) - set(TRUST)):
+        raise ValueError(f"{entry.name} has the model {unknown[0]!r}; the choices are {', '.join(TRUST)}")
+    _KNOWN[entry.name] = entry
+
+
+def added() -> dict[str, Algorithm]:
+    """What `register_algorithm` and plug-ins brought."""
+    return {name: entry for name, entry in _KNOWN.items() if name not in _OURS}
+
+
+def add(entries: Mapping[str, Algorithm]) -> None:
+    """Know these as well: what another process of the same program has added."""
+    for name, entry in entries.items():
+        _KNOWN.setdefault(name, entry)
+
+
+def load_plugins() -> list[str]:
+    """Add the learners of other packages; what is wrong with some of them, in sentences."""
+
+    def take(name: str, found: Any) -> None:
+        if isinstance(found, Algorithm) and found.name != name:
+            raise ValueError(f"it is a learner named {found.name!r}")
+        register_algorithm(found)
+
+    return plugins.load(GROUP, take)
+
+
+#: A learner of one's own: an agent, a triple, a function that builds one from public facts, or an entry.
+Own: TypeAlias = "Algorithm | Triple | tuple[Any, Any, Any] | Agent[Any] | Callable[[Problem], Triple]"
+
+
+def own(learner: Own, private: bool) -> Algorithm:
+    """The entry of somebody's own learner.
+
+    An agent learns from counts: exact ones, or with a budget (`private`) those that `count_privatizer` releases. A
+    function is told everything that is public. A triple has its budget in its privatizer.
+    """
+    if isinstance(learner, Algorithm):
+        return learner
+    if isinstance(learner, type):
+        raise ValueError(f"{learner.__name__} is a class; give one of its objects, {learner.__name__}(…)")
+    if isinstance(learner, tuple):
+        return _own_triple(learner)
+    if callable(getattr(learner, "plan", None)):
+        build: Callable[[Problem], Triple] = _recipe("own_agent", learner)
+        options = frozenset({"pooled", "schedule", "local_reports"})
+        return _own_entry(type(learner).__name__, build, private, ONLINE, options)
+    if callable(learner):
+        name = getattr(learner, "__name__", type(learner).__name__).strip("<>")
+        return _own_entry(name, learner, private, TRUST, _BITS | _COUNTS | _REPORTS)
+    raise ValueError(
+        f"the learner is {learner!r}; expected a name, an agent with `plan`, a triple (agent, privatizer, schedule) "
+        f"or a function that returns one"
+    )
+
+
+def _own_triple(learner: tuple[Any, ...]) -> Algorithm:
+    roles = {"agent": "plan", "privatizer": "open", "schedule": "length"}
+    if len(learner) != len(roles):
+        raise ValueError(f"the learner is a tuple of {len(learner)}; expected (agent, privatizer, schedule)")
+    for part, (role, method) in zip(learner, roles.items(), strict=True):
+        if isinstance(part, type) or not callable(getattr(part, method, None)):
+            raise ValueError(f"the {role} is {part!r}; expected an object with the method `{method}`")
+    build: Callable[[Problem], Triple] = _recipe("own_triple", *learner)
+    return _own_entry(type(learner[0]).__name__, build, False, ("joint",), frozenset({"pooled"}))
+
+
+def _own_entry(
+    name: str, build: Callable[[Problem], Triple], private: bool, models: tuple[str, ...], options: frozenset[str]
+) -> Algorithm:
+    return Algorithm(name, "given as an object", "own", build, private, models, options=options)

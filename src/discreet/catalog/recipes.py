@@ -1,0 +1,221 @@
+"""How every learner of the catalog is built from public facts, with its tuned constants."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Literal
+
+from discreet.agents.heavy_tails import HeavyEstimate, HeavyUCBPO, HeavyUCBVI, exact_rate, joint_rate, local_rate
+from discreet.agents.policy_elimination import PolicyElimination
+from discreet.agents.policy_optimization import PolicyOptimization
+from discreet.agents.spotlight import Spotlight
+from discreet.agents.ucbvi import UCBVI
+from discreet.bonuses import Azar, ChowdhuryZhou, Kind, Practical, QiaoWang, ShaniEfroni, Vietri
+from discreet.catalog import Problem, Triple
+from discreet.people.counts import CountSpec
+from discreet.planning import Agent, Estimate
+from discreet.privacy.protocol import Privatizer
+from discreet.privacy.sums.epochs import Epochs
+from discreet.privacy.sums.exact import Exact
+from discreet.privacy.sums.tree import Tree
+from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.local_reports import LocalReports
+from discreet.privacy.trust.reports import Reports
+from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches
+from discreet.privacy.trust.shuffle_reports import ShuffleReports
+from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedExact, TruncatedLocal, TruncatedTree
+from discreet.releases.counts import PrivateCounts
+from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
+
+# Without privacy ----------------------------------------------------------------------------------------------------
+
+
+def plain_schedule(problem: Problem) -> Schedule:
+    return EveryEpisode() if problem.schedule == "every" else GeometricEpochs()
+
+
+def _azar(problem: Problem, kind: Kind, default: float) -> Triple:
+    scale = problem.scale(1.0 if problem.paper else default)
+    agent = UCBVI(Azar(problem.num_episodes, kind, scale), monotone=scale >= 1.0, tie_seed=problem.tie_seed)
+    return Triple(agent, Exact(), plain_schedule(problem))
+
+
+def ucbvi(problem: Problem) -> Triple:
+    return _azar(problem, "hoeffding", 0.001)
+
+
+def ucbvi_bernstein(problem: Problem) -> Triple:
+    return _azar(problem, "bernstein", 0.003)
+
+
+def oppo(problem: Problem) -> Triple:
+    scale, rate = (problem.scale(1.0), 1.0) if problem.paper else (problem.scale(0.003), 10.0)
+    agent = PolicyOptimization(ShaniEfroni(problem.num_episodes, scale), problem.num_episodes, rate)
+    return Triple(agent, Exact(), plain_schedule(problem))
+
+
+# Count-based private learners ---------------------------------------------------------------------------------------
+
+
+def count_privatizer(problem: Problem) -> Privatizer[PrivateCounts]:
+    """The release of counts: a tree where a policy follows every episode, fresh noise per epoch elsewhere."""
+    if problem.model == "local":
+        return LocalLaplace(problem.budget) if problem.local_reports == "laplace" else LocalSampled(problem.budget)
+    if problem.schedule == "every":
+        return Tree(problem.budget, problem.neighbours)
+    return Epochs(problem.budget, problem.neighbours, window="restart")
+
+
+def count_schedule(problem: Problem) -> Schedule:
+    """Every episode, or epochs that start at twice the standard deviation of the noise: shorter ones say nothing.
+
+    Local noise grows with the users, so local epochs double instead.
+    """
+    if problem.schedule == "every":
+        return EveryEpisode()
+    if problem.model == "local":
+        return GeometricEpochs(growth=1.5, first=max(1, problem.num_episodes // 200))
+    H = problem.horizon
+    spread = math.sqrt(2) * (6 if problem.neighbours == "replace" else 3) * H / (problem.epsilon or math.inf)
+    return GeometricEpochs(growth=1.2, first=max(1, min(int(2 * spread), problem.num_episodes // 20)))
+
+
+def _private(problem: Problem, paper: Estimate, practical: Estimate, monotone: bool = False) -> Triple:
+    if problem.paper:
+        agent = UCBVI(paper, monotone, problem.tie_seed)
+        return Triple(
+            agent, count_privatizer(replace(problem, schedule="every", local_reports="laplace")), EveryEpisode()
+        )
+    agent = UCBVI(practical, tie_seed=problem.tie_seed)
+    return Triple(agent, count_privatizer(problem), count_schedule(problem))
+
+
+def dp_ucbvi(problem: Problem) -> Triple:
+    K, facts = problem.num_episodes, problem.structure
+    paper = QiaoWang(K, problem.bonus, problem.scale(1.0), structure=facts)
+    return _private(problem, paper, Practical(K, problem.bonus, problem.scale(1.0), structure=facts), monotone=True)
+
+
+def private_ucb_vi(problem: Problem) -> Triple:
+    K, facts = problem.num_episodes, problem.structure
+    paper = ChowdhuryZhou(K, False, problem.scale(1.0), structure=facts)
+    return _private(problem, paper, Practical(K, "hoeffding", problem.scale(0.1), structure=facts))
+
+
+def pucb(problem: Problem) -> Triple:
+    K, facts = problem.num_episodes, problem.structure
+    paper = Vietri(K, problem.scale(1.0), structure=facts)
+    return _private(problem, paper, Practical(K, "hoeffding", problem.scale(0.1), unknown_below=2.0, structure=facts))
+
+
+def private_ucb_po(problem: Problem) -> Triple:
+    K, facts = problem.num_episodes, problem.structure
+    if problem.paper:
+        paper = ChowdhuryZhou(K, True, problem.scale(1.0), structure=facts)
+        privatizer = count_privatizer(replace(problem, schedule="every", local_reports="laplace"))
+        return Triple(PolicyOptimization(paper, K), privatizer, EveryEpisode())
+    estimate = Practical(K, "bernstein", problem.scale(1.0), structure=facts)
+    return Triple(PolicyOptimization(estimate, K, 10.0), count_privatizer(problem), count_schedule(problem))
+
+
+# Heavy-tailed rewards -----------------------------------------------------------------------------------------------
+
+
+def heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple:
+    shape = problem.horizon, problem.num_states, problem.num_actions
+    K, beta, local = problem.num_episodes, 0.1, problem.model == "local"
+    every = problem.paper or problem.schedule == "every"
+    privatizer: Privatizer[PrivateCounts] = TruncatedExact()
+    schedule: Schedule = EveryEpisode() if every else GeometricEpochs()
+    rate = exact_rate(shape, K, beta)
+    if private:
+        if problem.delta > 0:
+            raise ValueError("heavy-tailed learners spend pure epsilon: leave delta at 0")
+        assert problem.epsilon is not None
+        rate = (local_rate if local else joint_rate)(shape, K, problem.epsilon, beta)
+        rate *= 1.0 if problem.paper else 10.0  # the printed thresholds cut off most of what they should count
+        schedule = EveryEpisode() if every else count_schedule(problem)
+        if local:
+            privatizer = TruncatedLocal(problem.budget)
+        elif every:
+            privatizer = TruncatedTree(problem.budget, problem.neighbours)
+        else:
+            privatizer = TruncatedEpochs(problem.budget, problem.neighbours, window="restart")
+    estimate = HeavyEstimate(
+        K,
+        problem.moments,
+        rate,
+        root=private and local,
+        practical=not problem.paper,
+        policy_optimisation=policy_optimisation,
+        confidence_scale=problem.scale(1.0 if problem.paper else 0.1 if private else 0.03),
+        structure=problem.structure,
+    )
+    if policy_optimisation:
+        return Triple(HeavyUCBPO(estimate, K, 1.0 if problem.paper else 30.0), privatizer, schedule)
+    return Triple(HeavyUCBVI(estimate, problem.tie_seed), privatizer, schedule)
+
+
+def spotlight(problem: Problem) -> Triple:
+    local, facts = problem.model == "local", problem.structure
+    agent = Spotlight.configured(problem.num_episodes, facts, local, problem.confidence_scale, problem.tie_seed)
+    if local:
+        return Triple(agent, LocalReports(problem.budget, facts, problem.neighbours), GeometricEpochs())
+    if problem.model == "shuffle":
+        return Triple(
+            agent, ShuffleReports(problem.budget, problem.neighbours, facts, problem.honest), GeometricEpochs()
+        )
+    return Triple(agent, Reports(problem.budget, problem.neighbours, structure=facts), GeometricEpochs())
+
+
+# Shuffled bits ------------------------------------------------------------------------------------------------------
+
+
+def shuffle_ucbvi(problem: Problem) -> Triple:
+    """Batches that grow by a fifth, from eight standard deviations of their noise on: smaller ones say nothing."""
+    K, facts = problem.num_episodes, problem.structure
+    calibration: Literal["exact", "paper"] = "paper" if problem.paper else "exact"
+    privatizer = Shuffle(
+        problem.budget, problem.neighbours, problem.honest, window="restart", calibration=calibration
+    )
+    spec = CountSpec(problem.num_states, problem.num_actions, problem.horizon, problem.pooled)
+    deviation = math.sqrt(privatizer.law(spec).variance(max(K, 2)))
+    schedule = GeometricEpochs(1.2, max(2, min(int(8 * deviation), K // 20)))
+    if problem.paper:
+        paper = QiaoWang(K, problem.bonus, problem.scale(1.0), structure=facts)
+        return Triple(UCBVI(paper, True, problem.tie_seed), privatizer, schedule)
+    estimate = Practical(K, problem.bonus, problem.scale(1.0), structure=facts)
+    return Triple(UCBVI(estimate, tie_seed=problem.tie_seed), privatizer, schedule)
+
+
+def elimination(problem: Problem, private: bool) -> Triple:
+    """Printed constants, or scaled ones that still keep the best policy (docs/shuffle.md)."""
+    if problem.pooled:
+        raise ValueError("policies are eliminated on counts per step; leave --pooled out")
+    K, facts = problem.num_episodes, problem.structure
+    if problem.paper:
+        agent = PolicyElimination(K, facts, problem.scale(1.0))
+    else:
+        first = min(128 * problem.horizon * problem.num_states * problem.num_actions, K // 8)
+        agent = PolicyElimination(K, facts, problem.scale(0.1), 1e-3, 1e-3, shift=False, exploit=True, first=first)
+    agent.policies((problem.horizon, problem.num_states, problem.num_actions))
+    budget = problem.budget if private else None
+    calibration: Literal["exact", "paper"] = "paper" if problem.paper else "exact"
+    privatizer = ShuffleBatches(budget, problem.neighbours, problem.honest, calibration=calibration)
+    return Triple(agent, privatizer, GeometricEpochs(2.0, 2))
+
+
+# Somebody else's ----------------------------------------------------------------------------------------------------
+
+
+def own_agent(problem: Problem, agent: Agent[PrivateCounts]) -> Triple:
+    """An agent on counts: exact ones without a budget, and else those of the practical learners."""
+    if problem.epsilon is None:
+        return Triple(agent, Exact(), plain_schedule(problem))
+    return Triple(agent, count_privatizer(problem), count_schedule(problem))
+
+
+def own_triple(problem: Problem, agent: Agent[Any], privatizer: Privatizer[Any], schedule: Schedule) -> Triple:
+    """A triple as it is."""
+    return Triple(agent, privatizer, schedule)

@@ -1,0 +1,214 @@
+"""Learning from users who can only be watched: no model, no regret, a plan and its guarantee."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from discreet import catalog
+from discreet.envs import registry
+from discreet.mdp import FiniteMDP, Floats, Ints, distributions, frozen
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import Episodes, MDPSimulator, Simulator
+from discreet.planning import Agent, Plan
+from discreet.privacy.accounting import Guarantee, Neighbours
+from discreet.privacy.noise import NoiseSource
+from discreet.problem import Moments, PublicStructure
+from discreet.runs.experiment import TAILS, TOLD, Experiment, Setting, also_assuming, built, real
+from discreet.session import Clock, play
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What learning on users without a model gives: a policy and its guarantee.
+
+    Returns and clipped rewards are raw: they are for simulations and no part of what is private.
+    """
+
+    plan: Plan
+    guarantee: Guarantee
+    mean_return: float  # over all users
+    users: Ints  # (plans,) who had played when the next plan came, all of them in the end
+    returns: Floats  # (plans,) mean return of those who played each plan
+    clipped_rewards: int  # beyond the declared range, moved to its ends
+
+
+def learn(
+    users: Simulator | FiniteMDP | registry.GymnasiumEnv | str,
+    algorithm: str | catalog.Own,
+    episodes: int,
+    *,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    model: str | None = None,
+    neighbours: Neighbours | None = None,
+    pooled: bool = False,
+    horizon: int | None = None,
+    reward_range: tuple[float, float] | None = None,
+    structure: PublicStructure | None = None,
+    seed: int | None = None,
+    **options: Any,
+) -> Learned:
+    """Learn from users who can only be watched: any `Simulator`, a Gymnasium environment or `gym:ENV_ID` (with
+    `horizon` steps), or simulated ones in a `FiniteMDP` or a named environment.
+
+    `options` are those of the learner (`discreet run NAME --help`), and for a model also its reward law and discount.
+    What is known in public about states and rewards is declared with `structure`; of a model it is read off, as in a
+    run. Without a seed the noise is secure. Rewards are clipped to the declared `reward_range`, [0, 1] unless a model
+    says otherwise. The plan is the one the last users played.
+    """
+    _check_options(options, structure)
+    sequence = np.random.SeedSequence(seed).spawn(1)[0]
+    people = _people(users, horizon, options, sequence)
+    place: dict[str, Any] = (
+        {} if people is not None else {"env": users, "horizon": horizon}
+    )  # a stand-in, or the model
+    budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "model": model, "neighbours": neighbours}
+    said = Experiment(algorithm, episodes=episodes, pooled=pooled, **place, **budget, **options).resolved
+    if said.entry.heavy and reward_range is not None:
+        raise ValueError(f"{said.entry.name} takes rewards without a bound; leave reward_range out")
+    people, facts, interval, moments = _watchable(people, said) if people is not None else _simulated(said, sequence)
+    facts = facts if structure is None else structure
+    interval = interval if reward_range is None else _checked_range(reward_range)
+    H, S, A = people.horizon, people.num_states, people.num_actions
+    _check_structure(facts, (1 if said.pooled else H, S, A))
+    settings = {name: value for name in TOLD if (value := getattr(said, name)) is not None}
+    problem = catalog.Problem(S, A, H, said.episodes, structure=facts, moments=moments, **settings)
+    triple = built(said.entry, problem)
+    spec = CountSpec.for_episodes(S, A, H, said.pooled, said.episodes, interval)
+    noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
+    watched, kept = _Watched(people, interval), _Kept(triple.agent)
+    stream = triple.privatizer.open(spec, said.episodes, noise)
+    for _ in play(triple._replace(agent=kept), stream, watched, said.episodes, Clock()):
+        pass
+    assert kept.plan_made is not None
+    told = list(facts.assumptions())
+    if said.epsilon is not None and interval is not None:
+        low, high = interval
+        told.append(f"public: rewards lie in [{low:g}, {high:g}], and what lies outside is moved to its ends")
+    return Learned(
+        kept.plan_made,
+        also_assuming(stream.guarantee, tuple(told)),
+        math.fsum(watched.earned) / said.episodes,
+        frozen(np.cumsum(watched.played), np.int64),
+        frozen(np.array(watched.earned) / np.array(watched.played)),
+        watched.clipped,
+    )
+
+
+class _World(NamedTuple):
+    """Users, and what is public about them."""
+
+    people: Simulator
+    facts: PublicStructure
+    interval: tuple[float, float] | None  # of rewards; None: without a bound
+    moments: Moments
+
+
+def _simulated(said: Experiment, sequence: np.random.SeedSequence) -> _World:
+    setting = Setting.of(said)
+    people = MDPSimulator(setting.mdp, setting.law, sequence)
+    return _World(people, setting.structure(said), setting.spec.reward_range, setting.moments)
+
+
+def _watchable(people: Simulator, said: Experiment) -> _World:
+    given = (said.moment_order, said.moment_bound, said.mean_bound)
+    moments = Moments(*(1.0 if value is None else value for value in given))
+    return _World(people, PublicStructure(), None if said.entry.heavy else (0.0, 1.0), moments)
+
+
+#: What only a model can be asked for, and what of it may be declared public.
+_OF_MODELS = ("states", "instance", "discount", "reward_law", *TAILS)
+_FACTS = ("public_initial", "known_successors", "known_zero_rewards")
+
+
+def _check_options(options: Mapping[str, Any], structure: PublicStructure | None) -> None:
+    known = {*catalog.OPTIONS, *_OF_MODELS}
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+            raise ValueError(f"unknown option {name!r}; did you mean {near!r}?")
+        if structure is not None and name in _FACTS:
+            raise ValueError(f"what is public is declared with structure already; leave {catalog.dashed(name)} out")
+
+
+def _people(
+    users: Any, horizon: int | None, options: Mapping[str, Any], sequence: np.random.SeedSequence
+) -> Simulator | None:
+    """Users who are there; None where they are to be simulated in a model."""
+    named = isinstance(users, str)
+    if isinstance(users, FiniteMDP) or (named and not users.startswith(registry.GYM_PREFIX)):
+        return None
+    for name in (*_OF_MODELS, *_FACTS):
+        if name in options:
+            how = "declare it with structure=PublicStructure(…)" if name in _FACTS else "leave it out"
+            raise ValueError(f"{catalog.dashed(name)} is for models, and these users have none; {how}")
+    if named or registry.is_gymnasium(users):
+        from discreet.envs.gym import GymnasiumUsers
+
+        env = users.removeprefix(registry.GYM_PREFIX) if named else users
+        return GymnasiumUsers(env, registry.GYM_HORIZON if horizon is None else horizon, sequence)
+    if not callable(getattr(users, "rollout", None)):
+        raise ValueError(f"the users are {users!r}; expected a model, a Gymnasium environment or a Simulator")
+    if horizon not in (None, users.horizon):
+        raise ValueError(f"these users always take {users.horizon} steps; leave horizon out")
+    return users  # type: ignore[no-any-return]
+
+
+def _checked_range(reward_range: Any) -> tuple[float, float]:
+    low, high = (real("reward_range", value) for value in reward_range)
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"reward_range is {tuple(reward_range)}; expected two finite numbers, the smaller one first")
+    return low, high
+
+
+def _check_structure(facts: PublicStructure, cells: tuple[int, int, int]) -> None:
+    S = cells[1]
+    for name, shape in (("initial", (S,)), ("successors", (*cells, S)), ("zero_rewards", cells)):
+        table = getattr(facts, name)
+        if table is not None and np.shape(table) != shape:
+            raise ValueError(f"the declared {name} has shape {np.shape(table)}; expected {shape}")
+    if facts.initial is not None:
+        distributions("initial", facts.initial)
+
+
+class _Watched:
+    """A simulator that adds up what the users of every plan earn."""
+
+    def __init__(self, users: Simulator, interval: tuple[float, float] | None) -> None:
+        self._users, self._interval, self._policy = users, interval, None
+        self.num_states, self.num_actions, self.horizon = users.num_states, users.num_actions, users.horizon
+        self.played, self.earned, self.clipped = list[int](), list[float](), 0
+
+    _policy: Floats | None
+
+    def rollout(self, policy: Floats, num_episodes: int) -> Episodes:
+        episodes = self._users.rollout(policy, num_episodes)
+        if policy is not self._policy:
+            self._policy = policy
+            self.played.append(0)
+            self.earned.append(0.0)
+        self.played[-1] += num_episodes
+        self.earned[-1] += float(episodes.rewards.sum())
+        if self._interval is not None:
+            low, high = self._interval
+            self.clipped += int(np.count_nonzero((episodes.rewards < low) | (episodes.rewards > high)))
+        return episodes
+
+
+class _Kept:
+    """An agent that remembers its last plan."""
+
+    def __init__(self, agent: Agent[Any]) -> None:
+        self._agent, self.plan_made = agent, None
+
+    plan_made: Plan | None
+
+    def plan(self, release: Any, previous: Plan | None) -> Plan:
+        self.plan_made = self._agent.plan(release, previous)
+        return self.plan_made
