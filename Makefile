@@ -5,7 +5,7 @@ STAMP := .venv/installed
 # The published tables of ICU-Sepsis, 1 MB; what its package would bring along is not needed to read them.
 TABLES := 'icu-sepsis>=2,<3'
 
-.PHONY: help install demo test lint bench results-spotlight docs clean results-online results-adversarial results-shuffle results-offline results-icu test-spark
+.PHONY: help install demo test lint bench results-spotlight results-families docs clean results-online results-adversarial results-shuffle results-offline results-icu test-spark
 
 help:
 	@echo "make demo     install, compare the learners on RiverSwim, write demo-regret.png"
@@ -13,6 +13,7 @@ help:
 	@echo "make install  only create .venv, with everything the other targets need"
 	@echo "make bench    measure speed against plain baselines, write benchmarks/results.json"
 	@echo "make results-spotlight  the table of docs/results-spotlight.md (minutes, can be continued)"
+	@echo "make results-families   the tables of docs/results-families.md (minutes, can be continued)"
 	@echo "make results-online  the table of docs/results-online.md (up to 40 minutes, can be continued)"
 	@echo "make results-shuffle  the tables of docs/results-shuffle.md (up to 30 minutes, can be continued)"
 	@echo "make results-adversarial  the table of docs/results-adversarial.md (up to 40 minutes, can be continued)"
@@ -52,6 +53,9 @@ test: lint
 
 results-spotlight: install
 	$(BIN)/python benchmarks/results_spotlight.py
+
+results-families: install
+	$(BIN)/python benchmarks/results_families.py
 
 bench: install
 	$(BIN)/python benchmarks/run.py

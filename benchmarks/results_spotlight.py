@@ -127,10 +127,9 @@ PREFACE = """# Spotlight in numbers
 
 Regret divided by that of the uniform random policy (1 = learned nothing), exact, summed over all users. Command:
 `make results-spotlight`; seeds 0 to 9 of every line (0 to 39 where said, 0 to 2 at K = 10⁶), all instances and seeds
-of a line together. Constants were chosen on seeds from 5000 on, on R6, M3, D5 instances 6–8, G2, FL, C4, W4 and N4
-instance 6; ◦ marks environments and instances that were not used for it. (Two other
-versions were run on these seeds: one without shared outcomes, and one that was re-examined on 24 more tuning seeds
-after it had done worse here, and dropped.) Staged: every step has its own model.
+of a line together. Constants were chosen on the tuning families of [results-families.md](results-families.md), on
+other seeds and instances (RiverSwim is one of them; ◦ marks environments that are not). Staged: every step has its own
+model.
 """
 
 

@@ -83,27 +83,113 @@ def reported_law(mdp, policy, choose):
     return {c: {k: v / sum(d.values()) for k, v in d.items()} for c, d in law.items()}
 
 
-def optimistic_values(rows, means, counts, known, hidden, possible, confidence, iota, H, A):
-    """Loops over h, s, a from the formula in `discreet.agents.spotlight.Spotlight`."""
+def doubt(row, spread, seen, V, r, mean_variance, N):
+    """Standard deviation of r + PV from its formula."""
+    mean = row @ V
+    noise = sum(spread[y] * (V[y] - mean) ** 2 for y in range(len(V)) if seen[y]) / N**2
+    sampling = (row @ (V - mean) ** 2 + r * (1 - r) + 1 / N) / N
+    return (noise + mean_variance + sampling) ** 0.5
+
+
+def exploring_values(model, seen, optimism, hidden, searching, prospect, H, A, restricted=False):
+    """(actions, values, worth) by loops over h, s, a from `discreet.agents.spotlight.Spotlight`; ties to action 0."""
+    rows, spreads, means, mean_variances, counts, known = model
+    prior, best_means, belief = prospect
     S = rows.shape[1]
     G = rows.shape[0] // (S * A)
-    Q, V = np.zeros((H, S, A)), np.zeros((H + 1, S))
+    actions, V, worth = np.zeros((H, S), dtype=int), np.zeros((H + 1, S)), np.zeros((H, S))
     for h in reversed(range(H)):
+        W = V[h + 1]
         for s in range(S):
+            options = []
             for a in range(A):
                 c = (min(h, G - 1) * S + s) * A + a
-                ys = [y for y in range(S) if possible is None or possible[c, y]]
-                high, low = max(V[h + 1, y] for y in ys), min(V[h + 1, y] for y in ys)
-                q = 1 + high
+                allowed = [y for y in range(S) if (prior[c, y] > 0 if restricted else searching or seen[y])]
+                top = max([0.0, *(W[y] for y in allowed)])
+                full = min(H - h, 1 + top)
                 if known[c]:
-                    mean = sum(rows[c, y] * V[h + 1, y] for y in range(S))
-                    second = sum(rows[c, y] * (V[h + 1, y] - mean) ** 2 for y in range(S))
-                    spread = 2 * (second + means[c] * (1 - means[c])) * iota / counts[c]
-                    q = means[c] + mean + confidence * (spread**0.5 + (high - low) * iota / 3 / counts[c])
-                    q += hidden[c] * (1 - means[c] + max(high - mean, 0))
-                Q[h, s, a] = min(q, H - h)
-            V[h, s] = Q[h, s].max()
-    return Q, V
+                    u = doubt(rows[c], spreads[c], seen, W, means[c], mean_variances[c], counts[c])
+                    bonus = hidden[c] * (1 - means[c] + max(top - rows[c] @ W, 0))
+                    q = min(means[c] + rows[c] @ W + bonus * searching, H - h)
+                    options.append((q + optimism * u + bonus * (not searching), q, bonus if searching else u))
+                else:
+                    m = prior[c] @ W
+                    likely = best_means[c] + m + (prior[c] @ (W - m) ** 2) ** 0.5
+                    q = (1 - belief) * full + belief * min(full, likely)
+                    options.append((q, q, q))
+            best = max(range(A), key=lambda a, options=options: (options[a][0], -a))
+            actions[h, s], worth[h, s] = best, options[best][2]
+            V[h, s] = max(q for _, q, _ in options)
+    return actions, V, worth
+
+
+def cautious_values(model, seen, caution, prior, prior_mean, belief, H, A, fixed=None, wanted=None, afterwards=None):
+    """(policy, values) by loops; ties to action 0."""
+    rows, spreads, means, mean_variances, counts, usable = model
+    S = rows.shape[1]
+    G = rows.shape[0] // (S * A)
+    policy, V = np.zeros((H, S, A)), np.zeros((H + 1, S))
+    for h in reversed(range(H)):
+        for s in range(S):
+            cells = [(min(h, G - 1) * S + s) * A + a for a in range(A)]
+            options = {}
+            for a in range(A) if fixed is None else [fixed[h, s]]:
+                c = cells[a]
+                W = V[h + 1] if fixed is None or not wanted[c] else afterwards[h + 1]
+                if usable[c]:
+                    u = doubt(rows[c], spreads[c], seen, W, means[c], mean_variances[c], counts[c])
+                    options[a] = min(max(means[c] + rows[c] @ W - caution * u, 0), H - h)
+                elif fixed is not None:
+                    options[a] = belief * (prior_mean + prior[c] @ W)
+            if options:
+                best = max(options, key=lambda a, options=options: (options[a], -a))
+                policy[h, s, best], V[h, s] = 1.0, options[best]
+            else:
+                policy[h, s] = 1 / A
+                V[h, s] = min(belief * np.mean([prior_mean + prior[c] @ V[h + 1] for c in cells]), H - h)
+    return policy, V
+
+
+def chances(rows, known, actions, A, initial):
+    """(H, S) by walking all paths; a path ends in an unknown cell."""
+    H, S = actions.shape
+    G = rows.shape[0] // (S * A)
+    mass = np.zeros((H, S))
+
+    def walk(h, s, p):
+        if h == H or p == 0.0:
+            return
+        mass[h, s] += p
+        c = (min(h, G - 1) * S + s) * A + actions[h, s]
+        if known[c]:
+            for y in range(S):
+                walk(h + 1, y, p * rows[c, y])
+
+    for s in range(S):
+        walk(0, s, initial[s])
+    return mass
+
+
+def switching_value(mdp, before, targets):
+    """Expected return of users who switch plans, by walking all paths with the number of reports left."""
+    H, S, A = before.shape
+    wanted = targets.steps(S, A)
+
+    def walk(h, s, left):
+        if h == H:
+            return 0.0
+        g, stage = min(h, mdp.transitions.shape[0] - 1), min(h, wanted.shape[0] - 1)
+        plan = before if left > 0 else targets.after
+        total = 0.0
+        for a in range(A):
+            if plan[h, s, a] > 0.0:
+                rest = left - 1 if left > 0 and wanted[stage, s, a] else left
+                row = mdp.transitions[g, s, a]
+                future = sum(row[y] * walk(h + 1, y, rest) for y in range(S) if row[y] > 0)
+                total += plan[h, s, a] * (mdp.rewards[g, s, a] + future)
+        return total
+
+    return sum(mdp.initial[s] * walk(0, s, targets.left(S, A)) for s in range(S) if mdp.initial[s] > 0)
 
 
 def expected_reports(rows, known, actions, A, initial, wanted, m):

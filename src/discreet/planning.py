@@ -15,6 +15,7 @@ import numpy as np
 from discreet.kernels import planning as kernel
 from discreet.mdp import FiniteMDP, Floats, Ints, frozen
 from discreet.releases.counts import Model, PrivateCounts
+from discreet.releases.reports import Targets
 
 
 class Bonus(NamedTuple):
@@ -163,9 +164,27 @@ def optimal_plan(mdp: FiniteMDP) -> Plan:
     return greedy_plan(true_model(mdp), mdp.horizon, reward_range=UNBOUNDED)
 
 
-def policy_value(mdp: FiniteMDP, policy: Floats | Ints) -> float:
-    """Exact expected return of a policy, (H, S, A) probabilities or (H, S) actions, from the initial states."""
+def policy_value(mdp: FiniteMDP, policy: Floats | Ints, targets: Targets | None = None) -> float:
+    """Exact expected return of a policy, (H, S, A) probabilities or (H, S) actions, from the initial states.
+
+    With targets that announce a policy for after the report: of users who switch to it.
+    """
     H, S, A = mdp.horizon, mdp.num_states, mdp.num_actions
+    if targets is not None and targets.after is not None:
+        if policy.shape != (H, S, A):
+            raise ValueError(f"the policy has shape {policy.shape}; expected {(H, S, A)}")
+        values, _ = policy_values(true_model(mdp), targets.after, reward_range=UNBOUNDED)
+        for _ in range(targets.left(S, A)):  # backwards from the last report
+            afterwards, values = values, np.empty((H + 1, S))
+            kernel.evaluate_switching(
+                mdp.transitions,
+                mdp.rewards,
+                np.ascontiguousarray(policy, np.float64),
+                targets.steps(S, A),
+                afterwards,
+                values,
+            )
+        return float(mdp.initial @ values[0])
     if policy.shape == (H, S):
         value = np.empty((H + 1, S))
         kernel.evaluate_actions(mdp.transitions, mdp.rewards, policy.astype(np.int64), value)

@@ -20,6 +20,7 @@ from discreet.people.episodes import NO_COINS, MDPSimulator, Simulator
 from discreet.planning import Plan, tie_order
 from discreet.privacy.protocol import Announced, Stream
 from discreet.privacy.sums.exact import Exact
+from discreet.releases.reports import Targets
 from discreet.schedules import EveryEpisode
 
 #: Episodes simulated at once by the compiled loop, and at most by one rollout: bounds memory, changes no number.
@@ -30,10 +31,11 @@ BATCH = 256
 
 @dataclass(frozen=True)
 class Played:
-    """One policy and the number of consecutive users who played it."""
+    """One policy and the number of consecutive users who played it, up to their report where `targets` say so."""
 
     policy: Floats | Ints  # (H, S, A) probabilities or (H, S) actions
     users: int
+    targets: Targets | None = None  # only where they announce another policy for after the report
 
 
 class Clock:
@@ -68,12 +70,20 @@ def play(
                 users = min(plan.users or schedule.length(done), num_episodes - done)
                 if announced:
                     stream.begin(plan)  # type: ignore[attr-defined]
+                switch = switching(plan)
                 for start in range(0, users, CHUNK):
-                    stream.add(simulator.rollout(plan.policy, min(CHUNK, users - start)))
-                played.append(Played(plan.policy if plan.actions is None else plan.actions, users))
+                    stream.add(simulator.rollout(plan.policy, min(CHUNK, users - start), *switch))
+                policy = plan.policy if plan.actions is None or switch else plan.actions
+                played.append(Played(policy, users, *switch))
                 done += users
         yield from played
         played.clear()
+
+
+def switching(plan: Plan) -> tuple[Targets, ...]:
+    """The targets of a plan with another policy for after the report; of other plans nothing."""
+    targets = plan.announcement
+    return (targets,) if isinstance(targets, Targets) and targets.after is not None else ()
 
 
 def compilable(triple: Triple, spec: CountSpec, law: RewardLaw, num_episodes: int) -> bool:

@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from discreet.agents.spotlight import Spotlight
+from discreet.envs.rewards import RewardLaw
+from discreet.mdp import FiniteMDP
 from discreet.people.counts import CountSpec
-from discreet.people.episodes import Episodes
+from discreet.people.episodes import Episodes, MDPSimulator
 from discreet.privacy.accounting import Budget
 from discreet.privacy.audit.games import Game, audited
 from discreet.privacy.noise import NoiseSource
@@ -20,6 +22,8 @@ from oracles_spotlight import TwoReports, VisitedOnly, announced
 START = PublicStructure(initial=np.array([1.0, 0.0]))
 SPEC = CountSpec(2, 2, 2, True, 1.0)
 TRIALS = 16_000
+#: Where the other users live: nothing ever happens.
+STAY = FiniteMDP(np.eye(2)[None, :, None, :].repeat(2, axis=2), np.zeros((1, 2, 2)), np.array([1.0, 0.0]), 2)
 
 #: The user in question: she stays and never pays, or she goes right twice and pays both times.
 WORLDS = (
@@ -151,3 +155,53 @@ def test_targets_chosen_from_releases_add_nothing():
 
 def test_targets_chosen_from_raw_sums_are_refuted():
     assert audited("targets from raw sums", adaptive_game(True), 1200).refuted
+
+
+# The plan for after the report --------------------------------------------------------------------------------------
+
+
+def after_game(raw_after):
+    """Two users of one epoch: the first is in question, the second reports and then follows the plan for afterwards.
+
+    Seen are the release and what the second one does then: as the shipped learner announced it, or by the mutant that
+    looks at the raw reports of the epoch so far.
+    """
+    privatizer = Reports(Budget.pure(1.0), structure=START)
+    agent = Spotlight(1000, START.initial)
+    centres = np.array([_alone(world) for world in (0, 1)])
+
+    def views(world, trials, noise):
+        rows = np.empty((trials, 17))
+        for i in range(trials):
+            stream = privatizer.open(SPEC, 3, noise)
+            first = agent.plan(stream.release(), None)
+            everything = np.ones(4, dtype=bool)
+            after = np.asarray(first.announcement.after)
+            plan = replace(first, announcement=replace(first.announcement, cells=everything))
+            stream.begin(plan)
+            stream.add(WORLDS[world])
+            if raw_after:  # play what the others have done
+                raw = stream._histogram.sum(axis=1).reshape(2, 2).sum(axis=0)
+                after = np.broadcast_to(np.eye(2)[int(raw.argmax())], after.shape)
+            targets = replace(plan.announcement, after=after)
+            second = MDPSimulator(STAY, RewardLaw("bernoulli"), int(noise.words(1)[0] % 2**31)).rollout(
+                plan.policy, 1, targets
+            )
+            stream.add(second)
+            rows[i, :16] = stream.release().histogram.reshape(-1)
+            rows[i, 16] = float(second.actions[0, 1])
+        return rows
+
+    def scores(view):
+        near = [np.abs(view[:, :16] - centre).sum(axis=1) for centre in centres]
+        return np.stack([near[0] - near[1], view[:, 16]], axis=1)
+
+    return Game(1.0, views, scores)
+
+
+def test_the_announced_plan_for_afterwards_adds_nothing():
+    assert not audited("announced plan for afterwards", after_game(False), 1500).refuted
+
+
+def test_a_plan_for_afterwards_that_looks_at_raw_reports_is_refuted():
+    assert audited("plan for afterwards from raw reports", after_game(True), 1500).refuted

@@ -371,21 +371,32 @@ def test_versions_tell_targets_and_policies_apart():
     assert one.version(policy) == some(alphabet, 0).version(policy.copy())
 
 
-def test_the_warning_in_advance_counts_users_per_cell():
-    """45 users per cell at ε = 1 under replace, half under zero-out, ten times as many at ε = .1."""
+def test_the_warning_in_advance_counts_users_per_cell_and_outcomes():
+    """25 + 12·√b users per cell with b outcomes at ε = 1 under replace, half under zero-out, ten times at ε = .1."""
     spec = CountSpec(6, 2, 20, True)
-    assert Reports(Budget.pure(1.0)).users_lost(spec) == pytest.approx(45 * 12)
-    assert Reports(Budget.pure(1.0), "zero-out").users_lost(spec) == pytest.approx(45 * 6)
-    assert Reports(Budget.pure(0.1)).users_lost(CountSpec(6, 2, 20, False)) == pytest.approx(4500 * 24)
-    fine = forecast(Reports(Budget.pure(1.0)), spec, 20_000, GeometricEpochs())
+    one = Reports(Budget.pure(1.0))
+    assert one.users_lost(spec, 1.0) == pytest.approx(37 * 12)
+    assert one.users_lost(spec, 4.0) == pytest.approx(49 * 12)
+    assert Reports(Budget.pure(1.0), "zero-out").users_lost(spec, 4.0) == pytest.approx(49 * 6)
+    assert Reports(Budget.pure(0.1)).users_lost(CountSpec(6, 2, 20, False), 4.0) == pytest.approx(490 * 240 * 0.55)
+    middle = math.sqrt(37 * (25 + 12 * math.sqrt(6)))
+    assert one.users_lost(spec) == pytest.approx(middle * 12)
+    fine = forecast(one, spec, 20_000, GeometricEpochs())
     assert fine.feasible
-    assert "about 550 users" in fine.verdict  # two digits, rounded up
-    short = forecast(Reports(Budget.pure(1.0)), spec, 1000, GeometricEpochs())
+    assert "unknown branching: between 450 and 660 users pass" in fine.verdict  # two digits, rounded up
+    short = forecast(one, spec, 1000, GeometricEpochs())
     assert not short.feasible
     assert "about 1,100 users" in short.verdict
+    successors = np.zeros((1, 6, 2, 6), dtype=bool)
+    successors[..., :4] = True
+    declared = Reports(Budget.pure(1.0), structure=PublicStructure(np.eye(6)[0], successors))
+    assert declared.users_lost(spec) == pytest.approx(49 * 12)
+    assert "about 590 users pass" in forecast(declared, spec, 20_000, GeometricEpochs()).verdict
+    bandit = CountSpec(6, 2, 1, True)
+    assert one.users_lost(bandit) == pytest.approx(37 * 12)  # no successor is reported
     nu = 4 * math.e / (math.e - 1) ** 2
     local = LocalReports(Budget.pure(1.0))
-    assert local.users_lost(spec) == pytest.approx(12 * (50 + 130 * nu))
+    assert local.users_lost(spec, 3.0) == pytest.approx(12 * (50 + 130 * nu))
     assert forecast(local, spec, 20_000, GeometricEpochs()).feasible
     assert not forecast(local, spec, 10_000, GeometricEpochs()).feasible
 

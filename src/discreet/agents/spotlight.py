@@ -3,120 +3,167 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from discreet.agents.reading import DENSE, Evidence, Reading, read, shrunk_means, with_row_prior
 from discreet.kernels import spotlight as kernel
 from discreet.mdp import Floats, Ints
 from discreet.planning import Plan, tie_order
 from discreet.problem import Mask, PublicStructure
 from discreet.releases.reports import Alphabet, PrivateReports, Targets
 
-#: Weight of a successor that may hide below the noise: min(1, HIDING·sd/N).
-HIDING = 0.25
-#: A sub-cell counts when it exceeds ln(n_sub/DOUBT)·sd/√2: noise alone does so in about DOUBT/2 of all cells.
-DOUBT = 0.1
-#: Staged: where the other steps together say that an outcome of (s,a) occurs, EASED·sd is enough at this one.
-EASED = 1.0
-#: A cell is known from N ≥ max(LEAST, (ln(n_sub/DOUBT)/√2 + SURPLUS)·sd·√(survivors + 1)) on.
-SURPLUS, LEAST = 0.3, 5.0
-#: Explore when this share of the users would meet an unknown cell; otherwise refine what is known.
+#: A cell is known from so many standard deviations of reports on, and from LEAST reports.
+KNOWN, KNOWN_STAGED, LEAST = 5.5, 4.0, 5.0
+#: Weight of a standard deviation of Q in the cautious plan and in the choice of exploring actions.
+CAUTION, OPTIMISM = 0.1, 0.5
+#: Explore when this share of the users would meet an unknown cell.
 EXPLORE_MASS = 0.1
-#: Cells with fewer effective reports than a level are refined; it grows until every user meets one of them.
-LEVEL_START, LEVEL_GROWTH = 20.0, 1.5
-#: Targets that would collect less than this many times 2·sd are not worth their noise.
-DROP = 0.25
-#: A cell starts again at its newest epoch when that alone has RESTART times the signal-to-noise ratio of all.
+#: Weight of a successor that may hide below the noise, while searching: min(1, HIDING·sd/N).
+HIDING = 0.25
+#: The same in the choice of an exploring action: a cell that was misread is tried again.
+RETRY = 0.25
+#: Search: at most this share of late users (times what may be won), and this share of what was won so far.
+SEARCH_USERS, SEARCH_LOSS = 0.5, 0.05
+#: Targets of a refining epoch have this share of the largest worth; those with fewer sd of reports are dropped.
+WORTHWHILE, DROP = 0.5, 2.0
+#: Users keep exploring after their report where that costs less than this share of what is won.
+HARMLESS = 0.02
+#: A cell starts again at its newest epoch when that alone should have RESTART times the signal-to-noise ratio of all.
 RESTART = 1.5
-#: A target is short when less than SHORT of its predicted reports came back, noise allowed for.
+#: A target is short when less than SHORT of its predicted reports came back.
 SHORT = 0.3
 #: Trust after a short epoch, its recovery per epoch, and what a target needs.
 LOSS, RECOVERY, TRUSTED = 0.4, 1.15, 0.5
-#: Epochs are no shorter than for cells with a dozen sub-cells, however few a cell has.
-PLAIN = 4.4
-#: The start, where it is not public, is asked for once and thoroughly.
-START_FACTOR = 4.0
+#: All cells are read again, and the row prior is fitted again, when users grew by this factor.
+REREAD = 1.2
+#: The prior values unknown cells from this many known ones on.
+FEWEST_KNOWN = 6
+#: The start, where it is not public, is asked for once: so many times √S·sd reports.
+START_SIGNAL = 12.0
+
+Mode = Literal["start", "explore", "search", "refine"]
 
 
 class Sizing(NamedTuple):
-    """How long an epoch is: its most visited target shall collect n·rate = signal·(ln(n_sub/DOUBT)/√2 + 1)·sd(n)
-    reports, so that a successor of probability 1/signal stands out of the noise by a standard deviation."""
+    """How long an epoch is: until its first target has collected so many standard deviations of reports."""
 
-    explore: float = 3.6
-    refine: float = 4.6
-    staged: float = 2 / 3  # factor on both where steps have their own cells: they share what outcomes occur
-    fewest: float = 5.0  # reports of the most visited target, whatever the noise
-    first: int = 200  # an epoch may have that many users, or the share `cap` of all so far
+    explore: float = 12.0
+    refine: float = 10.0  # or as many reports as it has already, whichever is more
+    staged: float = 0.85  # factor on both where steps have their own cells: they share what outcomes occur
+    fewest: float = 5.0  # reports of the first target, whatever the noise
+    first: int = 1000  # an epoch may have that many users, or the share `cap` of all so far
     cap: float = 0.3
-    floor: float = 0.02  # and has at least this share of all so far
+    floor: float = 0.0  # and has at least this share of all so far
 
 
 #: Noise does not grow with the epoch, so short ones cost nothing; at home it grows like √n, and they do.
 CURATOR = Sizing()
-AT_HOME = Sizing(explore=1.8, refine=1.8, fewest=40.0, first=1000, floor=0.05)
+AT_HOME = Sizing(explore=6.0, refine=6.0, fewest=40.0, floor=0.05)
+
+
+class Focus(NamedTuple):
+    """What the next epoch asks for, and what it is expected to bring."""
+
+    wanted: Mask  # (rows,)
+    rates: Floats  # (rows,): predicted reports per user
+    users: int
+    mode: Mode
+    known: Mask  # (rows,): when it was announced
+    gain: float = 0.0  # of the cautious plan over playing evenly, per user, in the model
+    loss: float = 0.0  # of searching, per user, in the model
 
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
     """All that was learned from releases so far: a function of them, hence free of privacy cost."""
 
-    sums: Floats  # (C, 2S): weighted noisy reports per sub-cell
-    variances: Floats  # (C,): of the noise on one sub-cell; infinite where nothing was ever asked
-    trust: Floats  # (C,): in predictions about a cell
+    sums: Floats  # (rows, 2S): weighted noisy reports per sub-cell
+    variances: Floats  # (rows,): of the noise on one sub-cell; infinite where nothing was ever asked
+    expected: Floats  # (rows,): predicted reports, weighted like the sums
+    trust: Floats  # (rows,): in predictions about a cell
+    reading: Reading  # of the cells
+    borrowed: Reading | None = None  # staged: of (s,a) in the sum over steps
+    reread: int = 0  # users when all cells were read last
     refine: bool = False  # the last exploring epoch came back nearly empty
+    late: float = 0.0  # users who searched or refined
+    searched: float = 0.0  # users who searched
+    lost: float = 0.0  # by searching, in the model
+    won: float = 0.0  # by the cautious plan over playing evenly, in the model, if all had played it
 
     @classmethod
     def nothing(cls, alphabet: Alphabet) -> Knowledge:
-        C = alphabet.num_rows
-        return cls(np.zeros(alphabet.admitted.shape), np.full(C, np.inf), np.ones(C))
+        R, C = alphabet.num_rows, alphabet.num_cells
+        borrowed = None
+        if alphabet.stages > 1:
+            borrowed = Reading.nothing(alphabet.admitted[: alphabet.num_states * alphabet.num_actions])
+        return cls(
+            np.zeros(alphabet.admitted.shape),
+            np.full(R, np.inf),
+            np.zeros(R),
+            np.ones(R),
+            Reading.nothing(alphabet.admitted[:C]),
+            borrowed,
+        )
 
 
-class Estimate(NamedTuple):
-    """A model of the known cells."""
+class Cells(NamedTuple):
+    """A model: the first five are what the kernels take."""
 
     rows: Floats  # (C, S)
+    spreads: Floats  # (C, S)
     means: Floats  # (C,)
+    mean_variances: Floats  # (C,)
     counts: Floats  # (C,)
-    known: Mask  # (C,)
+    usable: Mask  # (C,)
 
 
-class Focus(NamedTuple):
-    """What the next epoch asks for."""
+class Prospect(NamedTuple):
+    """What is thought of cells that nobody has tried."""
 
-    wanted: Mask  # (C,)
-    rates: Floats  # (C,): predicted reports per user
-    users: int
-    exploring: bool
+    rows: Floats  # (C, S)
+    mean: float  # reward
+    best_means: Floats  # (C,): rewards, optimistically
+    belief: float  # ρ: how far the rows are believed
+
+
+class Exploring(NamedTuple):
+    """A deterministic plan to learn from."""
+
+    actions: Ints  # (H, S)
+    values: Floats  # (H+1, S)
+    worth: Floats  # (H, S): of a report
 
 
 @dataclass(frozen=True, eq=False)
 class SpotlightPlan(Plan):
-    """A plan, what is known, and what the next epoch is expected to bring."""
+    """The exploring plan; what is known; and the cautious plan for users who have reported."""
 
     knowledge: Knowledge | None = None
     focus: Focus | None = None
-    known: Mask | None = None  # (C,)
+    cautious: Floats | None = None  # (H, S, A)
 
 
 @dataclass(frozen=True, eq=False)
 class Spotlight:
-    """Optimistic value iteration on targeted reports.
+    """Value iteration on targeted reports, with one plan until the report and another one after it.
 
-    Q_h = min{H−h, r̃ + P̃V + c·(√(2(Var_P̃ V + r̃(1−r̃))·ι/N) + span(V)·ι/(3N)) + min(1, ¼·sd/N)·(max V − P̃V)},
-    min{H−h, 1 + max V} where (s,a) is unknown;  ι = ln(S·A·H·log₂K/0.1).
+    Cautious:   Q = r + PV − u/10 on usable cells.
+    Exploring:  Q = r + PV on known cells, an optimistic value elsewhere; the action maximises Q + u/2.
+    u is the standard deviation of r + PV by the posterior of the reports and by sampling.
 
-    Epochs repeat: plan; announce targets; users play and report their first visit to a target; release. Unknown
-    cells are targeted while the plan meets them, otherwise the least known ones on its way. Everything here is a
-    function of releases and declared facts.
+    Epochs repeat: read; plan; announce targets and both plans; users explore until their first visit to a target,
+    which they report, and play the cautious plan from then on; release. Unknown cells are targeted while the plan
+    meets them, then those that matter most. Everything here is a function of releases and declared facts.
 
     Source: ours, docs/spotlight.md.  Cost: O(H·S²·A + S·cells) per epoch.
     """
 
     num_episodes: int
     initial: Floats | None = None  # None: not public, learned like a step before the first
-    confidence_scale: float = 0.1
+    confidence_scale: float = OPTIMISM
     sizing: Sizing = CURATOR
     tie_seed: int = 0
 
@@ -130,99 +177,212 @@ class Spotlight:
         tie_seed: int = 0,
     ) -> Spotlight:
         """The defaults for a trusted curator, or for messages randomised at home (longer epochs)."""
-        scale = 0.1 if confidence_scale is None else confidence_scale
+        scale = OPTIMISM if confidence_scale is None else confidence_scale
         return cls(num_episodes, structure.initial, scale, AT_HOME if local else CURATOR, tie_seed)
 
     def plan(self, release: PrivateReports, previous: Plan | None) -> SpotlightPlan:
         alphabet = release.alphabet
         knowledge = learned(release, previous if isinstance(previous, SpotlightPlan) else None)
-        cells = estimated(knowledge, alphabet, 0, alphabet.num_cells)
-        quality, value, actions = self._values(knowledge, cells, alphabet)
-        policy = np.zeros(quality.shape)
-        np.put_along_axis(policy, actions[..., None], 1.0, axis=2)
-        initial, known = self.initial, cells.known
+        initial = self.initial
         if alphabet.has_start:
-            start = estimated(knowledge, alphabet, alphabet.num_cells, alphabet.num_rows)
-            initial, known = start.rows[0] if start.known[0] else None, np.append(cells.known, start.known)
-        focus = self._start(release) if initial is None else self._focus(release, knowledge, cells, actions, initial)
+            initial = start_of(knowledge, alphabet)
+        return _Planner(self, release, knowledge, initial).plan()
+
+
+class _Planner:
+    """One planning step: a pure function, cut into pieces that share the model."""
+
+    def __init__(
+        self, agent: Spotlight, release: PrivateReports, knowledge: Knowledge, initial: Floats | None
+    ) -> None:
+        alphabet = release.alphabet
+        self.agent, self.release, self.knowledge, self.alphabet = agent, release, knowledge, alphabet
+        self.shape = _, S, A = alphabet.horizon, alphabet.num_states, alphabet.num_actions
+        self.start = initial
+        self.initial = np.full(S, 1.0 / S) if initial is None else initial
+        # one order of actions per state, the same at all steps: pooled reports then gather on one action at a time
+        self.order = np.ascontiguousarray(np.broadcast_to(tie_order((1, S, A), agent.tie_seed), self.shape))
+        self.tested, self.prospect = model_of(knowledge, alphabet)
+        known = self.tested.usable
+        self.usable = with_borrowed(self.tested, knowledge, alphabet)
+        self.seen = ((self.initial > 0.0) | (self.tested.rows[known] > 0.0).any(axis=0)).astype(np.float64)
+        self.trusted = knowledge.trust[: alphabet.num_cells] >= TRUSTED
+
+    def plan(self) -> SpotlightPlan:
+        H, S, A = self.shape
+        cautious, safe = self._cautious()
+        even = np.empty((H + 1, S))
+        kernel.uniform_values(self.usable.rows, self.usable.means, self.usable.usable, *self._prior(), A, even)
+        gain = max(float(self.initial @ (safe[0] - even[0])), 0.0)
+        exploring, focus = self._focus(safe, even, gain)
+        policy = np.zeros(self.shape)
+        np.put_along_axis(policy, exploring.actions[..., None], 1.0, axis=2)
+        after: Floats | None = cautious
+        if focus.mode == "refine":
+            careful = self._cautious(exploring.actions)[1]
+            if float(self.initial @ (safe[0] - careful[0])) <= HARMLESS * gain:
+                after = None
+        release = self.release
         return SpotlightPlan(
             policy,
-            value,
-            quality,
+            exploring.values,
+            self._quality(exploring),
             release.num_episodes,
             users=focus.users,
-            announcement=Targets(focus.wanted),
-            actions=actions,
-            knowledge=knowledge,
+            announcement=Targets(focus.wanted, after, release.reports, self.alphabet.stages),
+            actions=exploring.actions,
+            knowledge=self.knowledge,
             focus=focus,
-            known=known,
+            cautious=cautious,
         )
 
-    def _values(self, knowledge: Knowledge, cells: Estimate, alphabet: Alphabet) -> tuple[Floats, Floats, Ints]:
-        shape = H, S, A = alphabet.horizon, alphabet.num_states, alphabet.num_actions
-        C = alphabet.num_cells
-        iota = math.log(S * A * H * max(math.log2(self.num_episodes), 1.0) / 0.1)
-        hidden = np.zeros(C)
-        sd = np.sqrt(knowledge.variances[:C][cells.known])
-        hidden[cells.known] = np.minimum(1.0, HIDING * sd / cells.counts[cells.known])
-        possible: Mask = np.empty((0, 0), dtype=np.bool_)
-        if alphabet.restricted:
-            possible = np.asarray(alphabet.admitted[:C].reshape(C, S, 2).any(axis=2))
-        # one order of actions per state, the same at all steps: pooled reports then gather on one action at a time
-        order = np.ascontiguousarray(np.broadcast_to(tie_order((1, S, A), self.tie_seed), shape))
-        quality, value, actions = np.empty(shape), np.empty((H + 1, S)), np.empty((H, S), dtype=np.int64)
-        kernel.optimistic_values(
-            *cells, hidden, possible, self.confidence_scale, iota, order, quality, value, actions
-        )
-        return quality, value, actions
+    def _prior(self) -> tuple[Floats, float, float]:
+        return self.prospect.rows, self.prospect.mean, self.prospect.belief
 
-    def _start(self, release: PrivateReports) -> Focus:
+    def _quality(self, exploring: Exploring) -> Floats:
+        """The value of the plan's own actions, nothing elsewhere."""
+        quality = np.zeros(self.shape)
+        np.put_along_axis(quality, exploring.actions[..., None], exploring.values[:-1, :, None], axis=2)
+        return quality
+
+    def _cautious(
+        self, actions: Ints | None = None, wanted: Mask | None = None, afterwards: Floats | None = None
+    ) -> tuple[Floats, Floats]:
+        """(policy, values) of the cautious plan, or of fixed actions."""
+        H, S, _ = self.shape
+        C = self.alphabet.num_cells
+        policy, values = np.empty(self.shape), np.empty((H + 1, S))
+        kernel.cautious_values(
+            *self.usable,
+            self.seen,
+            CAUTION,
+            *self._prior(),
+            self.order,
+            np.empty((0, 0), dtype=np.int64) if actions is None else actions,
+            np.zeros(C, dtype=np.bool_) if wanted is None else wanted,
+            np.zeros((H + 1, S)) if afterwards is None else afterwards,
+            policy,
+            values,
+        )
+        return policy, values
+
+    def _exploring(self, searching: bool) -> Exploring:
+        H, S, _ = self.shape
+        C = self.alphabet.num_cells
+        hidden, known = np.zeros(C), self.tested.usable
+        sd = np.sqrt(self.knowledge.variances[:C][known])
+        weight = HIDING if searching else RETRY
+        hidden[known] = np.minimum(1.0, weight * sd / self.tested.counts[known])
+        plan = Exploring(np.empty((H, S), dtype=np.int64), np.empty((H + 1, S)), np.empty((H, S)))
+        kernel.exploring_values(
+            *self.tested,
+            self.seen,
+            self.agent.confidence_scale,
+            hidden,
+            searching,
+            self.prospect.rows,
+            self.prospect.best_means,
+            self.prospect.belief,
+            self.alphabet.restricted,
+            self.order,
+            *plan,
+        )
+        return plan
+
+    def _visits(self, actions: Ints) -> tuple[Floats, Ints]:
+        """((H, S) chances to be there, (H, S) cells)."""
+        H, S, A = self.shape
+        mass = np.empty((H, S))
+        kernel.visits(self.tested.rows, self.tested.usable, actions, A, self.initial, mass)
+        steps = np.minimum(np.arange(H), self.alphabet.stages - 1)
+        return mass, (steps[:, None] * S + np.arange(S)) * A + actions
+
+    def _focus(self, safe: Floats, even: Floats, gain: float) -> tuple[Exploring, Focus]:
+        """Targets and length of the next epoch, from a forward pass of the plan in the model."""
+        C = self.alphabet.num_cells
+        known, knowledge = self.tested.usable, self.knowledge
+        plan = self._exploring(False)
+        if self.start is None:
+            return plan, self._ask_for_start()
+        mass, cells = self._visits(plan.actions)
+        met = np.bincount(cells.reshape(-1), mass.reshape(-1), C)
+        unknown = ~known & self.trusted & (met > 0.0)
+        if not knowledge.refine and met[unknown].sum() >= EXPLORE_MASS:
+            return plan, self._sized(plan, unknown, "explore", gain)
+        searching = self._may_search(float(self.initial @ safe[0]), float(self.initial @ even[0]), gain)
+        mode: Mode = "refine"
+        if searching is not None:
+            plan, mode = searching, "search"
+            mass, cells = self._visits(plan.actions)
+        worth = np.bincount(cells.reshape(-1), (mass * plan.worth).reshape(-1), C)
+        worth[~self.trusted] = 0.0
+        wanted = (worth > 0.0) & (worth >= WORTHWHILE * worth.max())
+        if not wanted.any():
+            wanted = np.bincount(cells.reshape(-1), mass.reshape(-1), C) > 0.0
+        focus = self._sized(plan, wanted, mode, gain)
+        if mode == "search":
+            values = self._cautious(plan.actions, focus.wanted[:C], safe)[1]
+            focus = focus._replace(loss=max(float(self.initial @ (safe[0] - values[0])), 0.0))
+        return plan, focus
+
+    def _may_search(self, safe: float, even: float, gain: float) -> Exploring | None:
+        """A plan to look for states that nobody has seen, while little was lost by doing so."""
+        if self.seen.all():
+            return None
+        plan, done = self._exploring(True), self.knowledge
+        high = float(self.initial @ plan.values[0])
+        promise = max(high - safe, 0.0) / max(high - even, 1e-9)
+        stake = max(1.0, (high - safe) / (4.0 * max(gain, 1e-9)))
+        affordable = (
+            done.searched <= SEARCH_USERS * promise * done.late and done.lost <= SEARCH_LOSS * stake * done.won
+        )
+        return plan if affordable else None
+
+    def _ask_for_start(self) -> Focus:
         """Ask everybody where she started, and nothing else."""
-        wanted = np.zeros(release.alphabet.num_rows, dtype=np.bool_)
+        R, S = self.alphabet.num_rows, self.alphabet.num_states
+        wanted = np.zeros(R, dtype=np.bool_)
         wanted[-1] = True
-        signal = START_FACTOR * self.sizing.explore
-        S = release.alphabet.num_states
-        users = epoch_length(release, 1.0, S, signal * stand_out(S), self.sizing)
-        return Focus(wanted, wanted.astype(np.float64), users, False)
+        signal = START_SIGNAL * math.sqrt(S)
+        users = epoch_length(self.release, np.ones(1), np.zeros(1), S, signal, self.agent.sizing)
+        return Focus(wanted, wanted.astype(np.float64), users, "start", self._known_rows())
 
-    def _focus(
-        self, release: PrivateReports, knowledge: Knowledge, cells: Estimate, actions: Ints, initial: Floats
-    ) -> Focus:
-        """Targets and length of the next epoch, from a forward pass of the plan in the estimated model."""
-        alphabet, sizing = release.alphabet, self.sizing
+    def _known_rows(self) -> Mask:
+        known = self.tested.usable
+        return np.append(known, self.start is not None) if self.alphabet.has_start else known
+
+    def _sized(self, plan: Exploring, wanted: Mask, mode: Mode, gain: float) -> Focus:
+        release, alphabet, sizing = self.release, self.alphabet, self.agent.sizing
         C, A = alphabet.num_cells, alphabet.num_actions
 
-        def predicted(wanted: Mask, reports: int) -> Floats:
+        def predicted(wanted: Mask) -> Floats:
             rates = np.empty(C)
-            kernel.predicted_reports(cells.rows, cells.known, actions, A, initial, wanted, reports, rates)
+            kernel.predicted_reports(
+                self.tested.rows, self.tested.usable, plan.actions, A, self.initial, wanted, release.reports, rates
+            )
             return rates
 
-        visits = predicted(np.zeros(C, dtype=np.bool_), 0)
-        reachable = visits > 0.0
-        trusted = knowledge.trust[:C] >= TRUSTED
-        unknown = ~cells.known & trusted & reachable
-        exploring = not knowledge.refine and bool(visits[unknown].sum() >= EXPLORE_MASS)
-        wanted = unknown
-        if not exploring:
-            wanted = unknown | least_known(knowledge, cells, visits, cells.known & trusted & reachable)
-        if not wanted.any():
-            wanted = reachable
-        rates = predicted(wanted, release.reports)
+        rates = predicted(wanted)
         items = int(alphabet.sizes[:C][wanted].sum())
+        exploring = mode == "explore"
         signal = (sizing.explore if exploring else sizing.refine) * (sizing.staged if alphabet.stages > 1 else 1.0)
-        most = int(rates.argmax())
-        users = epoch_length(release, rates[most], items, signal * stand_out(alphabet.sizes[most]), sizing)
-        worthwhile = wanted & (rates * users >= 2.0 * DROP * math.sqrt(release.noise.variance(users, items)))
+        at_least = np.zeros(C) if exploring else self.tested.counts
+        asked = wanted & (rates > 0.0)
+        users = epoch_length(release, rates[asked], at_least[asked], items, signal, sizing)
+        worthwhile = wanted & (rates * users >= DROP * math.sqrt(release.noise.variance(users, items)))
         if worthwhile.any() and not (worthwhile == wanted).all():
             wanted = worthwhile
-            rates = predicted(wanted, release.reports)
+            rates = predicted(wanted)
         if alphabet.has_start:
             wanted, rates = np.append(wanted, False), np.append(rates, 0.0)
-        return Focus(wanted, rates, users, exploring)
+        return Focus(wanted, rates, users, mode, self._known_rows(), gain)
+
+
+# Learning from a release --------------------------------------------------------------------------------------------
 
 
 def learned(release: PrivateReports, previous: SpotlightPlan | None) -> Knowledge:
-    """What is known after a release: add the epoch to its cells, weighted, and compare it with what was predicted.
+    """What is known after a release: add the epoch to its cells, weighted; read; compare with what was predicted.
 
     An epoch with n predicted reports on a cell and noise variance σ² has weight n/(n + σ²): nearly 1 where it mostly
     brings signal, proportional to n where it mostly brings noise. n is public, so weights do not bias the sums.
@@ -230,96 +390,187 @@ def learned(release: PrivateReports, previous: SpotlightPlan | None) -> Knowledg
     if previous is None or release.targets is None:
         return Knowledge.nothing(release.alphabet)
     old, focus = previous.knowledge, previous.focus
-    if old is None or focus is None or previous.known is None:
+    if old is None or focus is None:
         raise ValueError("the previous plan carries no knowledge; it was not made by Spotlight")
-    rows, new = release.targets.rows, release.histogram
-    noise = release.variance
-    totals = new.sum(axis=1)
+    added = accumulated(old, focus, release)
+    changed = release.targets.rows
+    new = reread(added, release.alphabet, changed, release.num_episodes)
+    return judged(new, old, focus, release)
+
+
+def accumulated(old: Knowledge, focus: Focus, release: PrivateReports) -> Knowledge:
+    assert release.targets is not None
+    rows, noise = release.targets.rows, release.variance
     predicted = focus.rates[rows] * release.users
     asked = np.isfinite(old.variances[rows])
     past = np.where(asked, old.variances[rows], 0.0)
     weights = np.where(asked & (noise > 0.0), predicted / np.maximum(predicted + noise, 1e-300), 1.0)
-    both = old.sums[rows].sum(axis=1) + weights * totals
-    restart = ~asked | (totals * np.sqrt(past + weights**2 * noise) > RESTART * both * math.sqrt(noise))
-    sums, variances = old.sums.copy(), old.variances.copy()
-    sums[rows] = np.where(restart[:, None], 0.0, sums[rows]) + weights[:, None] * new
+    found = np.append(old.reading.counts, 0.0)[np.minimum(rows, old.reading.counts.size)]
+    clearer = predicted * np.sqrt(past + weights**2 * noise) > RESTART * (found + weights * predicted) * math.sqrt(
+        noise
+    )
+    restart = ~asked | clearer
+    sums, variances, expected = old.sums.copy(), old.variances.copy(), old.expected.copy()
+    sums[rows] = np.where(restart[:, None], 0.0, sums[rows]) + weights[:, None] * release.histogram
     variances[rows] = np.where(restart, 0.0, past) + weights**2 * noise
-    short = totals < SHORT * predicted - 0.5 * np.sqrt(noise * release.alphabet.sizes[rows])
+    expected[rows] = np.where(restart, 0.0, expected[rows]) + weights * predicted
+    return replace(old, sums=sums, variances=variances, expected=expected)
+
+
+def evidence_of(knowledge: Knowledge, alphabet: Alphabet) -> Evidence:
+    C = alphabet.num_cells
+    return Evidence(knowledge.sums[:C], knowledge.variances[:C], knowledge.expected[:C], alphabet.admitted[:C])
+
+
+def reread(knowledge: Knowledge, alphabet: Alphabet, changed: Ints, users: int) -> Knowledge:
+    """Read the cells that have changed; all of them, with a new row prior, whenever users grew by a fifth."""
+    C = alphabet.num_cells
+    evidence, everything = evidence_of(knowledge, alphabet), users >= REREAD * knowledge.reread
+    cells = changed[changed < C]
+    done = users if everything else knowledge.reread
+    if alphabet.stages == 1:
+        reading = read(evidence, knowledge.reading, cells)
+        if everything and alphabet.last_successor:
+            reading = with_row_prior(evidence, reading, alphabet.num_actions)
+        if everything:
+            reading = read(evidence, reading, evidence.asked)
+        return replace(knowledge, reading=reading, reread=done)
+    cells = evidence.asked if everything else cells
+    reading = read(evidence, knowledge.reading, cells, 1, other_steps(knowledge, alphabet))
+    return replace(knowledge, reading=reading, borrowed=summed(knowledge, alphabet), reread=done)
+
+
+def known_cells(reading: Reading, variances: Floats, staged: bool) -> Mask:
+    enough = np.maximum(LEAST, (KNOWN_STAGED if staged else KNOWN) * np.sqrt(variances))
+    return np.asarray(np.isfinite(variances) & (reading.counts >= enough))
+
+
+def other_steps(knowledge: Knowledge, alphabet: Alphabet) -> Floats:
+    """(C, S): mean inclusion of an outcome of (s,a) at the other known steps, −1 where there are none."""
+    G, C, S = alphabet.stages, alphabet.num_cells, alphabet.num_states
+    known = known_cells(knowledge.reading, knowledge.variances[:C], True).reshape(G, -1)
+    known[-1] = False  # its reports carry no successor
+    shown = np.where(known[..., None], knowledge.reading.inclusions.reshape(G, -1, S), 0.0)
+    others = known.sum(axis=0) - known
+    mean = (shown.sum(axis=0) - shown) / np.maximum(others, 1)[..., None]
+    support = np.where(others[..., None] > 0, mean, -1.0)
+    support[-1] = -1.0
+    return np.ascontiguousarray(support.reshape(C, S))
+
+
+def summed(knowledge: Knowledge, alphabet: Alphabet) -> Reading:
+    """Cells (s,a) read from the sum over all steps but the last, for plans that exploit."""
+    assert knowledge.borrowed is not None
+    G = alphabet.stages
+    cells = alphabet.num_cells // G
+    size = (G - 1) * cells
+    variances = knowledge.variances[:size].reshape(G - 1, cells)
+    asked = np.isfinite(variances)
+    total = np.where(asked, variances, 0.0).sum(axis=0)
+    evidence = Evidence(
+        knowledge.sums[:size].reshape(G - 1, cells, -1).sum(axis=0),
+        np.where(asked.any(axis=0), total, np.inf),
+        knowledge.expected[:size].reshape(G - 1, cells).sum(axis=0),
+        alphabet.admitted[:cells],
+    )
+    return read(evidence, knowledge.borrowed, evidence.asked)
+
+
+def judged(new: Knowledge, old: Knowledge, focus: Focus, release: PrivateReports) -> Knowledge:
+    """Which targets came back short, and what the epoch has cost and won in the model."""
+    assert release.targets is not None
+    C = release.alphabet.num_cells
+    rows = release.targets.rows[release.targets.rows < C]
+    short = new.reading.counts[rows] < SHORT * new.expected[rows]
     trust = np.minimum(1.0, RECOVERY * old.trust)
     trust[rows] = np.where(short, LOSS * old.trust[rows], 1.0)
-    unknown = ~previous.known[rows]
-    empty = focus.exploring and bool(totals[unknown].sum() < SHORT * predicted[unknown].sum())
-    return Knowledge(sums, variances, trust, empty)
-
-
-def estimated(knowledge: Knowledge, alphabet: Alphabet, first: int, last: int) -> Estimate:
-    """The model of cells first..last−1: sub-cells that may be noise are zeroed, shares of the others are P̃ and r̃."""
-    size = last - first
-    rows, means, counts = np.empty((size, alphabet.num_states)), np.empty(size), np.empty(size)
-    known = np.empty(size, dtype=np.bool_)
-    kernel.estimate(
-        knowledge.sums[first:last],
-        knowledge.variances[first:last],
-        alphabet.admitted[first:last],
-        alphabet.sizes[first:last],
-        DOUBT,
-        SURPLUS,
-        LEAST,
-        shared_support(knowledge, alphabet)[first:last],
-        EASED,
-        rows,
-        means,
-        counts,
-        known,
+    unknown = rows[~focus.known[rows]]
+    came, announced = new.reading.counts[unknown].sum(), new.expected[unknown].sum()
+    n = float(release.users)
+    late, searching = focus.mode in ("search", "refine"), focus.mode == "search"
+    return replace(
+        new,
+        trust=trust,
+        refine=focus.mode == "explore" and bool(came < SHORT * announced),
+        late=old.late + n * late,
+        searched=old.searched + n * searching,
+        lost=old.lost + n * focus.loss,
+        won=old.won + n * focus.gain,
     )
-    return Estimate(rows, means, counts, known)
 
 
-def shared_support(knowledge: Knowledge, alphabet: Alphabet) -> Mask:
-    """Which outcomes (s', bit) of (h,s,a) stand out of the noise in the sum over all other steps.
-
-    Only the threshold of a sub-cell depends on it, never a count: where steps differ, outcomes that do occur still
-    have to show at their own step, and those that do not are kept a little too often.
-    """
-    G, C = alphabet.stages, alphabet.num_cells
-    supported = np.zeros(alphabet.admitted.shape, dtype=np.bool_)
-    if G < 3:  # the last step has no successors to share, so two others are needed
-        return supported
-    steps = slice(0, C - C // G)
-    shape = (G - 1, C // G)
-    sums = knowledge.sums[steps].reshape(*shape, -1)
-    variances = np.where(np.isfinite(knowledge.variances[steps]), knowledge.variances[steps], 0.0).reshape(shape)
-    others, noise = sums.sum(axis=0) - sums, variances.sum(axis=0) - variances
-    reach = np.log(alphabet.sizes[steps].reshape(shape) / DOUBT) / math.sqrt(2.0)
-    clear = others > (reach * np.sqrt(np.maximum(noise, 0.0)))[..., None]
-    supported[steps] = (clear & (noise > 0.0)[..., None]).reshape(C - C // G, -1)
-    return supported
+# The model ----------------------------------------------------------------------------------------------------------
 
 
-def least_known(knowledge: Knowledge, cells: Estimate, visits: Floats, candidates: Mask) -> Mask:
-    """The candidates with fewest effective reports N²/(N + sd²), as many as users meet once on average."""
-    C = cells.counts.size
-    N = cells.counts[candidates]
-    effective = np.full(C, np.inf)
-    effective[candidates] = N * N / (N + knowledge.variances[:C][candidates])
-    level = LEVEL_START
-    chosen = effective < level
-    while visits[chosen].sum() < 1.0 and (chosen != candidates).any():
-        level *= LEVEL_GROWTH
-        chosen = effective < level
-    return chosen
+def model_of(knowledge: Knowledge, alphabet: Alphabet) -> tuple[Cells, Prospect]:
+    """The model of known cells, and what the prior says about the others."""
+    C = alphabet.num_cells
+    reading = knowledge.reading
+    pooled = alphabet.stages == 1
+    known = known_cells(reading, knowledge.variances[:C], not pooled)
+    means, variances = reading.means, reading.mean_variances
+    best = np.ones(C)
+    mean = float(means[known].mean()) if known.any() else 0.0
+    dense = pooled and reading.paying() > DENSE
+    if dense and known.any():
+        means, variances, within = shrunk_means(reading, known, alphabet.num_actions)
+        table = known.reshape(-1, alphabet.num_actions)
+        number = table.sum(axis=1)
+        per_state = np.where(table, means.reshape(table.shape), 0.0).sum(axis=1) / np.maximum(number, 1)
+        likely = np.where(number > 0, np.minimum(per_state + 2.0 * within, 1.0), 1.0)
+        best = np.repeat(likely, alphabet.num_actions)
+    belief = float(1.0 - reading.mixture[0]) if pooled and known.sum() >= FEWEST_KNOWN else 0.0
+    cells = Cells(reading.rows, reading.spreads, means, variances, reading.counts, known)
+    return cells, Prospect(reading.prior, mean, best, belief)
 
 
-def stand_out(size: int) -> float:
-    """How many standard deviations of noise a sub-cell of so many must exceed, and one more; at least PLAIN."""
-    return max(PLAIN, math.log(size / DOUBT) / math.sqrt(2.0) + 1.0)
+def with_borrowed(tested: Cells, knowledge: Knowledge, alphabet: Alphabet) -> Cells:
+    """Cells that may be exploited: the known ones, and where steps are staged those known in the sum over steps."""
+    borrowed = knowledge.borrowed
+    tested = tested._replace(rows=knowledge.reading.soft)
+    if borrowed is None:
+        return tested
+    G = alphabet.stages
+    cells = alphabet.num_cells // G
+    variances = knowledge.variances[: (G - 1) * cells].reshape(G - 1, cells)
+    total = np.where(np.isfinite(variances), variances, 0.0).sum(axis=0)
+    known = known_cells(borrowed, np.where(total > 0.0, total, np.inf), True)
+    take = ~tested.usable & np.tile(known, G)
+
+    def filled(own: Floats, other: Floats) -> Floats:
+        repeated = np.tile(other, (G,) + (1,) * (other.ndim - 1))
+        return np.ascontiguousarray(np.where(take.reshape(-1, *(1,) * (own.ndim - 1)), repeated, own))
+
+    return Cells(
+        filled(tested.rows, borrowed.soft),
+        filled(tested.spreads, borrowed.spreads),
+        filled(tested.means, borrowed.means),
+        filled(tested.mean_variances, borrowed.mean_variances),
+        filled(tested.counts, borrowed.counts),
+        tested.usable | take,
+    )
 
 
-def epoch_length(release: PrivateReports, rate: float, items: int, signal: float, sizing: Sizing) -> int:
-    """Users until the most visited target, with `rate` reports per user, has collected signal·sd(n) reports."""
-    k, rate = release.num_episodes, max(rate, 1e-9)
+def start_of(knowledge: Knowledge, alphabet: Alphabet) -> Floats | None:
+    """The initial distribution as read from reports; None while it is unknown."""
+    row = slice(alphabet.num_cells, alphabet.num_rows)
+    evidence = Evidence(
+        knowledge.sums[row], knowledge.variances[row], knowledge.expected[row], alphabet.admitted[row]
+    )
+    reading = read(evidence, Reading.nothing(evidence.admitted), evidence.asked)
+    return reading.rows[0] if known_cells(reading, evidence.variances, False)[0] else None
+
+
+def epoch_length(
+    release: PrivateReports, rates: Floats, at_least: Floats, items: int, signal: float, sizing: Sizing
+) -> int:
+    """Users until the first target has collected max(signal·sd(n), `at_least`) reports, at `rates` per user."""
+    k = release.num_episodes
+    if not rates.size:
+        rates, at_least = np.full(1, 1e-9), np.zeros(1)
     n = 1.0
     for _ in range(40):  # fixed point: sd is constant, or grows like √n, and then the error is halved in every round
-        n = signal * math.sqrt(release.noise.variance(max(1, math.ceil(n)), items)) / rate
-    n = min(max(n, sizing.fewest / rate), max(sizing.first, sizing.cap * k))
+        sd = math.sqrt(release.noise.variance(max(1, math.ceil(n)), items))
+        n = float((np.maximum(at_least, max(signal * sd, sizing.fewest)) / np.maximum(rates, 1e-9)).min())
+        n = min(n, max(sizing.first, sizing.cap * k))
     return max(1, math.ceil(max(n, sizing.floor * k)))

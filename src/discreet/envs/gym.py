@@ -15,6 +15,7 @@ from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import whole
 from discreet.mdp import FiniteMDP, Floats, Ints, distributions
 from discreet.people.episodes import Episodes
+from discreet.releases.reports import Targets
 
 AnyEnv = gymnasium.Env[Any, Any]
 
@@ -103,8 +104,11 @@ class GymnasiumSimulator:
         self.num_actions = int(self._actions.n)
         self.name = _label(self.env)
 
-    def rollout(self, policy: Any, num_episodes: int, rng: np.random.Generator) -> tuple[Ints, Ints, Floats]:
-        """States (n, H+1), actions (n, H) and rewards (n, H) of users who play `policy` (H, S+1, A).
+    def rollout(
+        self, policy: Any, num_episodes: int, rng: np.random.Generator, targets: Targets | None = None
+    ) -> tuple[Ints, Ints, Floats]:
+        """States (n, H+1), actions (n, H) and rewards (n, H) of users who play `policy` (H, S+1, A), and from the
+        step after their report on what the targets announce for it.
 
         Every episode draws one seed for `reset` and one uniform number per step, so that n episodes at once equal the
         same episodes drawn in portions.
@@ -115,8 +119,13 @@ class GymnasiumSimulator:
             raise ValueError(
                 f"policy has shape {np.shape(policy)}; expected {(H, S, A)}, with the absorbing state last"
             )
-        cumulative = np.cumsum(distributions("policy", policy), axis=-1)
-        cumulative[..., -1] = 1.0
+        tables = [np.cumsum(distributions("policy", policy), axis=-1)]
+        wanted, reports = np.zeros((1, S, A), dtype=np.bool_), 1
+        if targets is not None and targets.after is not None:
+            tables.append(np.cumsum(distributions("policy", targets.after), axis=-1))
+            wanted, reports = targets.steps(S, A), targets.left(S, A)
+        for table in tables:
+            table[..., -1] = 1.0
         states = np.full((n, H + 1), S - 1, dtype=np.int64)
         actions = np.zeros((n, H), dtype=np.int64)
         rewards = np.zeros((n, H))
@@ -124,11 +133,13 @@ class GymnasiumSimulator:
         for i in range(n):
             observation, _ = self.env.reset(seed=int(rng.integers(2**31)))
             uniforms = rng.random(H)
-            state, over = self._state(observation, first), False
+            state, over, left = self._state(observation, first), False, reports
             for h in range(H):
                 states[i, h] = state
-                action = int(np.searchsorted(cumulative[h, state], uniforms[h], side="right"))
+                table = tables[0 if left > 0 else 1]
+                action = int(np.searchsorted(table[h, state], uniforms[h], side="right"))
                 actions[i, h] = action
+                left -= int(wanted[min(h, wanted.shape[0] - 1), state, action])
                 if over:
                     continue
                 observation, reward, terminated, truncated, _ = self.env.step(action + base)
@@ -153,8 +164,8 @@ class GymnasiumUsers:
         self.horizon = self._simulator.horizon
         self.num_states, self.num_actions = self._simulator.num_states, self._simulator.num_actions
 
-    def rollout(self, policy: Floats, num_episodes: int) -> Episodes:
-        return Episodes(*self._simulator.rollout(policy, num_episodes, self._rng))
+    def rollout(self, policy: Floats, num_episodes: int, targets: Targets | None = None) -> Episodes:
+        return Episodes(*self._simulator.rollout(policy, num_episodes, self._rng, targets))
 
 
 class FiniteMDPEnv(gymnasium.Env[np.int64, np.int64]):

@@ -6,6 +6,7 @@ import numpy as np
 
 from discreet.kernels.jit import compiled, compiled_vectorised
 from discreet.mdp import Floats, Ints
+from discreet.problem import Mask
 
 #: An action is skipped only when its upper bound loses by more than rounding could hide.
 MARGIN = 1e-9
@@ -118,6 +119,31 @@ def evaluate_actions(transitions: Floats, rewards: Floats, actions: Ints, values
         for s in range(S):
             a = actions[h, s]
             values[h, s] = rewards[g, s, a] + expectation(transitions[g, s, a], values[h + 1])
+
+
+@compiled_vectorised
+def evaluate_switching(
+    transitions: Floats,  # (G, S, A, S)
+    rewards: Floats,  # (G, S, A)
+    policy: Floats,  # (H, S, A)
+    wanted: Mask,  # (stages, S, A)
+    afterwards: Floats,  # (H+1, S): values from a step on whose users have reported before
+    values: Floats,  # (H+1, S) out
+) -> None:
+    """Values of users who follow the policy and, after a step in a wanted cell, earn what `afterwards` says."""
+    H, S, A = policy.shape
+    G, stages = transitions.shape[0], wanted.shape[0]
+    values[H] = 0.0
+    for i in range(H):
+        h = H - 1 - i
+        g, stage = min(h, G - 1), min(h, stages - 1)
+        for s in range(S):
+            total = 0.0
+            for a in range(A):
+                if policy[h, s, a] > 0.0:
+                    following = afterwards[h + 1] if wanted[stage, s, a] else values[h + 1]
+                    total += policy[h, s, a] * (rewards[g, s, a] + expectation(transitions[g, s, a], following))
+            values[h, s] = total
 
 
 @compiled

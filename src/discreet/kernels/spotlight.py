@@ -1,4 +1,4 @@
-"""Compiled parts of Spotlight: encoding of reports, estimation, optimistic planning, prediction of reports."""
+"""Compiled parts of Spotlight: encoding of reports, cautious and exploring plans, prediction of reports."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.kernels.jit import compiled, compiled_vectorised
+from discreet.kernels.planning import expectation
 from discreet.mdp import Floats, Ints
 from discreet.problem import Mask
 
@@ -62,113 +63,222 @@ def tally(items: Ints, place: Ints, admitted: Mask, columns: int, histogram: Int
                     histogram[place[c], column] += 1
 
 
-# Outside: releases to plans -----------------------------------------------------------------------------------------
-
-
-@compiled
-def estimate(
-    sums: Floats,  # (C, 2S)
-    variances: Floats,  # (C,) of the noise on one sub-cell; 0 epochs: inf
-    admitted: Mask,  # (C, 2S)
-    sizes: Ints,  # (C,)
-    doubt: float,  # noise alone would keep some sub-cell of a cell with about half this probability
-    surplus: float,
-    least: float,
-    supported: Mask,  # (C, 2S): seen elsewhere, so that `eased` standard deviations are enough
-    eased: float,
-    rows: Floats,  # (C, S) out
-    means: Floats,  # (C,) out
-    counts: Floats,  # (C,) out
-    known: NDArray[np.bool_],  # (C,) out
-) -> None:
-    """Zero what may be noise, keep the rest as counts; a cell is known when what is kept stands out of its noise."""
-    C, columns = sums.shape
-    S = columns // 2
-    root = np.sqrt(0.5)
-    for c in range(C):
-        rows[c] = 0.0
-        means[c] = 0.0
-        counts[c] = 0.0
-        known[c] = False
-        if not variances[c] < np.inf:
-            continue
-        sd = np.sqrt(variances[c])
-        reach = np.log(sizes[c] / doubt) * root
-        total, paid, survivors = 0.0, 0.0, 0
-        for x in range(columns):
-            if admitted[c, x] and sums[c, x] > (eased if supported[c, x] else reach) * sd:
-                rows[c, x // 2] += sums[c, x]
-                total += sums[c, x]
-                survivors += 1
-                if x % 2 == 1:
-                    paid += sums[c, x]
-        counts[c] = total
-        if total > 0.0 and total >= max(least, (reach + surplus) * sd * np.sqrt(survivors + 1.0)):
-            known[c] = True
-            means[c] = paid / total
-            for y in range(S):
-                rows[c, y] /= total
+# Outside: readings to plans -----------------------------------------------------------------------------------------
 
 
 @compiled_vectorised
-def optimistic_values(
+def doubt(
+    row: Floats,  # (S,)
+    spread: Floats,  # (S,): variance of the count of an outcome
+    seen: Floats,  # (S,): 1 for states that were seen so far
+    values: Floats,  # (S,)
+    expected: float,  # of the values
+    mean: float,
+    mean_variance: float,
+    count: float,
+) -> float:
+    """√(Σ_y Var n_y·(V_y − PV)²/N² + Var r + (Var_P V + r(1−r) + 1/N)/N): standard deviation of r + PV."""
+    noise, variance = 0.0, 0.0
+    for y in range(row.shape[0]):
+        gap = (values[y] - expected) * (values[y] - expected)
+        noise += seen[y] * spread[y] * gap
+        variance += row[y] * gap
+    sampling = (variance + mean * (1.0 - mean) + 1.0 / count) / count
+    return float(np.sqrt(noise / (count * count) + mean_variance + sampling))
+
+
+@compiled_vectorised
+def cautious_values(
+    rows: Floats,  # (C, S)
+    spreads: Floats,  # (C, S)
+    means: Floats,  # (C,)
+    mean_variances: Floats,  # (C,)
+    counts: Floats,  # (C,)
+    usable: NDArray[np.bool_],  # (C,)
+    seen: Floats,  # (S,)
+    caution: float,
+    prior: Floats,  # (C, S): rows of cells that nobody has tried
+    prior_mean: float,
+    belief: float,  # in the prior
+    order: Ints,  # (H, S, A)
+    fixed: Ints,  # (H, S) actions to follow, or (0, 0) to be greedy
+    wanted: NDArray[np.bool_],  # (C,): with fixed actions, `afterwards` follows a step in one of these cells
+    afterwards: Floats,  # (H+1, S)
+    policy: Floats,  # (H, S, A) out
+    values: Floats,  # (H+1, S) out
+) -> None:
+    """Q = r + PV − caution·doubt on usable cells; a state without any plays evenly, worth belief·(r̄ + πV).
+
+    With fixed actions: the values of these, where an action that is not usable earns the same as such a state.
+    """
+    H, S, A = policy.shape
+    G = rows.shape[0] // (S * A)
+    follow = fixed.shape[0] > 0
+    values[H] = 0.0
+    for i in range(H):
+        h = H - 1 - i
+        g = min(h, G - 1)
+        for s in range(S):
+            best, best_quality = -1, -np.inf
+            policy[h, s] = 0.0
+            for j in range(A):
+                a = fixed[h, s] if follow else order[h, s, j]
+                c = (g * S + s) * A + a
+                V = values[h + 1]
+                if follow and wanted[c]:
+                    V = afterwards[h + 1]
+                if usable[c]:
+                    mean = expectation(rows[c], V)
+                    q = means[c] + mean
+                    if caution > 0.0:
+                        q -= caution * doubt(
+                            rows[c], spreads[c], seen, V, mean, means[c], mean_variances[c], counts[c]
+                        )
+                    q = min(max(q, 0.0), float(H - h))
+                    if q > best_quality:
+                        best, best_quality = a, q
+                elif follow:
+                    best, best_quality = a, belief * (prior_mean + expectation(prior[c], V))
+                if follow:
+                    break
+            if best >= 0:
+                policy[h, s, best] = 1.0
+                values[h, s] = best_quality
+            else:
+                policy[h, s] = 1.0 / A
+                total = 0.0
+                if belief > 0.0:
+                    for a in range(A):
+                        c = (g * S + s) * A + a
+                        total += prior_mean + expectation(prior[c], values[h + 1])
+                values[h, s] = min(belief * total / A, float(H - h))
+
+
+@compiled_vectorised
+def uniform_values(
     rows: Floats,  # (C, S)
     means: Floats,  # (C,)
+    usable: NDArray[np.bool_],  # (C,)
+    prior: Floats,  # (C, S)
+    prior_mean: float,
+    belief: float,
+    num_actions: int,
+    values: Floats,  # (H+1, S) out
+) -> None:
+    """Values of playing evenly in the same model."""
+    H, S = values.shape[0] - 1, values.shape[1]
+    A = num_actions
+    G = rows.shape[0] // (S * A)
+    values[H] = 0.0
+    for i in range(H):
+        h = H - 1 - i
+        g = min(h, G - 1)
+        for s in range(S):
+            total = 0.0
+            for a in range(A):
+                c = (g * S + s) * A + a
+                if usable[c]:
+                    total += means[c] + expectation(rows[c], values[h + 1])
+                elif belief > 0.0:
+                    total += belief * (prior_mean + expectation(prior[c], values[h + 1]))
+            values[h, s] = min(total / A, float(H - h))
+
+
+@compiled_vectorised
+def exploring_values(
+    rows: Floats,  # (C, S)
+    spreads: Floats,  # (C, S)
+    means: Floats,  # (C,)
+    mean_variances: Floats,  # (C,)
     counts: Floats,  # (C,)
     known: NDArray[np.bool_],  # (C,)
-    hidden: Floats,  # (C,) weight of (max V − E V), at most 1
-    possible: NDArray[np.bool_],  # (C, S), or (0, 0): every successor is
-    confidence: float,
-    iota: float,
+    seen: Floats,  # (S,)
+    optimism: float,
+    hidden: Floats,  # (C,) weight of (1 − r + max V − PV): of a successor or reward that hides below the noise
+    searching: bool,  # whether that is part of V, or only of the choice
+    prior: Floats,  # (C, S)
+    best_means: Floats,  # (C,): of an unknown cell
+    belief: float,
+    restricted: bool,  # whether the prior tells which successors are possible at all
     order: Ints,  # (H, S, A)
-    quality: Floats,  # (H, S, A) out
-    values: Floats,  # (H+1, S) out
     actions: Ints,  # (H, S) out
+    values: Floats,  # (H+1, S) out
+    worth: Floats,  # (H, S) out: of a report on the chosen action
 ) -> None:
-    """Q = clip(r̃ + P̃V + c·(√(2·(Var_P̃(V) + r̃(1−r̃))·ι/N) + span(V)·ι/(3N)) + hidden·(max V − P̃V), 0, H−h)
+    """Q = r + PV on known cells; the action maximises Q + optimism·doubt, and V is max Q without the addend.
 
-    An unknown cell has Q = min(H−h, 1 + max V). Maximum and span of V run over the successors that can occur.
+    An unknown cell has Q = (1−ρ)·full + ρ·min(full, r⁺ + πV + sd_π V), full = min(H−h, 1 + max V), ρ the belief in π.
+    The maximum of V is over states that were seen; while searching, over all; where successors are declared, over
+    those.
     """
-    H, S, A = quality.shape
+    H, S, A = order.shape
     G = rows.shape[0] // (S * A)
-    restricted = possible.shape[0] > 0
     values[H] = 0.0
     for i in range(H):
         h = H - 1 - i
         g = min(h, G - 1)
         V = values[h + 1]
-        smallest, largest = V[0], V[0]
+        top = float(H - h)
+        largest = 0.0
         for y in range(S):
-            smallest, largest = min(smallest, V[y]), max(largest, V[y])
+            if searching or seen[y] > 0.0:
+                largest = max(largest, V[y])
+        full = min(top, 1.0 + largest)
         for s in range(S):
-            best, best_quality = order[h, s, 0], -np.inf
+            best, best_choice, best_quality = order[h, s, 0], -np.inf, 0.0
             for j in range(A):
                 a = order[h, s, j]
                 c = (g * S + s) * A + a
-                top = float(H - h)
-                low, high = smallest, largest
                 if restricted:
-                    low, high = np.inf, -np.inf
+                    largest = 0.0
                     for y in range(S):
-                        if possible[c, y]:
-                            low, high = min(low, V[y]), max(high, V[y])
-                q = 1.0 + high
+                        if prior[c, y] > 0.0:
+                            largest = max(largest, V[y])
+                    full = min(top, 1.0 + largest)
                 if known[c]:
-                    mean = 0.0
-                    for y in range(S):
-                        mean += rows[c, y] * V[y]
-                    variance = 0.0
-                    for y in range(S):
-                        variance += rows[c, y] * (V[y] - mean) * (V[y] - mean)
-                    variance += means[c] * (1.0 - means[c])
-                    bonus = np.sqrt(2.0 * variance * iota / counts[c]) + (high - low) * iota / (3.0 * counts[c])
-                    q = means[c] + mean + confidence * bonus + hidden[c] * (1.0 - means[c] + max(high - mean, 0.0))
-                q = min(q, top)
-                quality[h, s, a] = q
-                if q > best_quality:
-                    best, best_quality = a, q
+                    mean = expectation(rows[c], V)
+                    u = doubt(rows[c], spreads[c], seen, V, mean, means[c], mean_variances[c], counts[c])
+                    bonus = hidden[c] * (1.0 - means[c] + max(largest - mean, 0.0))
+                    q = min(means[c] + mean + (bonus if searching else 0.0), top)
+                    choice = q + optimism * u + (0.0 if searching else bonus)
+                    report = bonus if searching else u
+                else:
+                    q = full
+                    if belief > 0.0:
+                        mean = expectation(prior[c], V)
+                        variance = 0.0
+                        for y in range(S):
+                            variance += prior[c, y] * (V[y] - mean) * (V[y] - mean)
+                        likely = best_means[c] + mean + np.sqrt(variance)
+                        q = (1.0 - belief) * full + belief * min(full, likely)
+                    choice, report = q, q
+                if choice > best_choice:
+                    best, best_choice, worth[h, s] = a, choice, report
+                best_quality = max(best_quality, q)
             actions[h, s] = best
             values[h, s] = best_quality
+
+
+@compiled
+def visits(
+    rows: Floats,  # (C, S)
+    known: NDArray[np.bool_],  # (C,)
+    actions: Ints,  # (H, S)
+    num_actions: int,
+    initial: Floats,  # (S,)
+    mass: Floats,  # (H, S) out
+) -> None:
+    """Forward pass in the model: how likely a user is in s at step h; she leaves the model in an unknown cell."""
+    H, S = actions.shape
+    G = rows.shape[0] // (S * num_actions)
+    mass[:] = 0.0
+    mass[0] = initial
+    for h in range(H - 1):
+        for s in range(S):
+            c = (min(h, G - 1) * S + s) * num_actions + actions[h, s]
+            if mass[h, s] > 0.0 and known[c]:
+                for y in range(S):
+                    mass[h + 1, y] += mass[h, s] * rows[c, y]
 
 
 @compiled

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from discreet.kernels import rollout as kernel
 from discreet.mdp import FiniteMDP, Floats, Ints, frozen
+from discreet.releases.reports import Targets
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +120,9 @@ class Simulator(Protocol):
     def num_actions(self) -> int: ...
     @property
     def horizon(self) -> int: ...
-    def rollout(self, policy: Floats, num_episodes: int) -> Episodes: ...
+    def rollout(self, policy: Floats, num_episodes: int, targets: Targets | None = None) -> Episodes:
+        """With targets that announce a policy for after the report, users switch to it; only then are they passed."""
+        ...
 
 
 class RewardSampler(Protocol):
@@ -178,7 +181,7 @@ class MDPSimulator:
         """(n, 1 + 2H) numbers: the start, then action and successor of every step."""
         return self.dynamics.random((num_episodes, 1 + 2 * self.shape[0]))
 
-    def rollout(self, policy: Floats, num_episodes: int) -> Episodes:
+    def rollout(self, policy: Floats, num_episodes: int, targets: Targets | None = None) -> Episodes:
         if policy.shape != self.shape:
             raise ValueError(f"the policy has shape {policy.shape}; expected (H, S, A) = {self.shape}")
         H = self.shape[0]
@@ -186,17 +189,14 @@ class MDPSimulator:
         actions = np.empty((num_episodes, H), dtype=np.int64)
         rewards = np.empty((num_episodes, H))
         coins = self.reward_noise.random((num_episodes, H)) if self.law.tossed else NO_COINS
-        kernel.rollout(
-            self.cumulative,
-            self.mdp.rewards,
-            self.cumulative_initial,
-            np.ascontiguousarray(policy),
-            self.uniforms(num_episodes),
-            coins,
-            states,
-            actions,
-            rewards,
-        )
+        model = self.cumulative, self.mdp.rewards, self.cumulative_initial, np.ascontiguousarray(policy)
+        uniforms = self.uniforms(num_episodes)
+        if targets is None or targets.after is None:
+            kernel.rollout(*model, uniforms, coins, states, actions, rewards)
+        else:
+            S, A = self.shape[1:]
+            switch = targets.after, targets.steps(S, A), targets.left(S, A)
+            kernel.rollout_switching(*model, *switch, uniforms, coins, states, actions, rewards)
         if not self.law.tossed:
             rewards = self.law.draw(rewards, self.reward_noise)
         if self.declared is not None:

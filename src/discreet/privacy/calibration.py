@@ -26,7 +26,7 @@ from discreet.privacy.sums.tree import Tree
 from discreet.privacy.trust.local import LocalLaplace, LocalSampled
 from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.losses import CentralLosses
-from discreet.privacy.trust.reports import Reports
+from discreet.privacy.trust.reports import Reports, branching_range
 from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches, most_cells
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree, bounded
@@ -263,15 +263,21 @@ def _without_thresholds(privatizer: Privatizer[Any], spec: CountSpec) -> tuple[P
 def _report_forecast(
     privatizer: Reports | LocalReports | ShuffleReports, spec: CountSpec, num_episodes: int
 ) -> Forecast:
-    """Learners of reports lose about so many users per cell before they play well, whatever the environment."""
+    """Learners of reports lose about so many users per cell before they play well: more for cells with more outcomes.
+
+    Where it is not declared how many they have, both ends are told and the middle decides.
+    """
     K, cells = num_episodes, spec.stages * spec.num_states * spec.num_actions
     lost = privatizer.users_lost(spec)
+    low, high = (privatizer.users_lost(spec, b) for b in branching_range(spec, privatizer.structure))
+    users = f"about {_rounded(lost):,.0f} users pass"
+    if low < high:
+        users = f"unknown branching: between {_rounded(low):,.0f} and {_rounded(high):,.0f} users pass"
     deviation = math.sqrt(privatizer.open(spec, K, NoiseSource.seeded(0)).variance(K))
     feasible = lost <= K / 2
     verdict = (
         f"with {K:,} user{'s' if K > 1 else ''} and ε = {privatizer.budget.total('laplace'):.6g}, one report each can"
-        f"{'' if feasible else 'not'} be learned from: about {_rounded(lost):,.0f} users pass before {cells} cells "
-        "are known"
+        f"{'' if feasible else 'not'} be learned from: {users} before {cells} cells are known"
     )
     if not feasible:
         verdict += f"; raise epsilon, declare what is public, or collect about {_rounded(2 * lost):,.0f} users"

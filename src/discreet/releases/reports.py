@@ -22,8 +22,9 @@ from discreet.problem import Mask, PublicStructure
 class Alphabet:
     """Which reports exist. Row c of `admitted` is a cell, column 2·s'+bit a sub-cell of it.
 
-    Declared successors and never-paying cells remove sub-cells; the last stage of a staged problem has no successor
-    worth knowing (its reports carry s' = 0). The start, where it is a cell, is the last row: s' is the first state.
+    Declared successors and never-paying cells remove sub-cells. The last stage of a staged problem, and the only step
+    of a pooled one, has no successor worth knowing (its reports carry s' = 0). The start, where it is a cell, is the
+    last row: s' is the first state.
     """
 
     num_states: int
@@ -50,7 +51,7 @@ class Alphabet:
             if not structure.successors.any(axis=-1).all():
                 raise ValueError("successors leave some cell without any; every cell needs at least one")
             admitted &= structure.successors[..., None]
-        if not pooled:
+        if not pooled or horizon == 1:
             admitted[-1] = False
             admitted[-1, :, :, 0] = True
         if structure.zero_rewards is not None:
@@ -72,6 +73,11 @@ class Alphabet:
     def num_rows(self) -> int:
         return int(self.admitted.shape[0])
 
+    @property
+    def last_successor(self) -> bool:
+        """Whether reports on the last step carry its successor: where it has no cells of its own."""
+        return self.stages == 1 and self.horizon > 1
+
     @cached_property
     def sizes(self) -> Ints:
         """Sub-cells of every cell."""
@@ -81,18 +87,37 @@ class Alphabet:
     def restricted(self) -> bool:
         """Whether some successor of some cell has been declared impossible."""
         pairs = np.asarray(self.admitted[: self.num_cells].reshape(-1, self.num_states, 2).any(axis=2))
-        inner = pairs if self.stages == 1 else pairs[: -self.num_states * self.num_actions]
+        inner = pairs if self.last_successor else pairs[: -self.num_states * self.num_actions]
         return not bool(inner.all())
 
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """The cells on which a report is wanted: each user reports her first visit to one of them, or nothing."""
+    """The cells on which a report is wanted: each user reports her first visit to one of them, or nothing.
+
+    Where `after` is given, a user follows it from the step after her last report on. When that is, is settled by her
+    own episode and this announcement.
+    """
 
     cells: Mask  # (C,)
+    after: Floats | None = None  # (H, S, A)
+    reports: int = 1  # most reports of one user
+    stages: int = 1  # steps with cells of their own; one more cell is the start
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", frozen(self.cells, np.bool_))
+        if self.after is not None:
+            object.__setattr__(self, "after", frozen(self.after))
+
+    def steps(self, num_states: int, num_actions: int) -> Mask:
+        """(G, S, A): the wanted cells without the start."""
+        size = self.stages * num_states * num_actions
+        return self.cells[:size].reshape(self.stages, num_states, num_actions)
+
+    def left(self, num_states: int, num_actions: int) -> int:
+        """Reports that a user still has before her first step: the start may have taken one."""
+        size = self.stages * num_states * num_actions
+        return self.reports - int(self.cells.size > size and bool(self.cells[size]))
 
     @cached_property
     def rows(self) -> Ints:
@@ -100,9 +125,11 @@ class Targets:
         return np.flatnonzero(self.cells)
 
     def version(self, policy: Floats) -> str:
-        """Names this target set together with the policy it was announced with."""
+        """Names this target set together with the policies it was announced with."""
         digest = hashlib.sha256(np.packbits(self.cells).tobytes())
         digest.update(np.ascontiguousarray(policy, dtype=np.float64).tobytes())
+        if self.after is not None:
+            digest.update(self.after.tobytes())
         return digest.hexdigest()
 
 

@@ -19,6 +19,7 @@ from discreet.planning import Agent, Plan
 from discreet.privacy.accounting import Guarantee, Neighbours
 from discreet.privacy.noise import NoiseSource
 from discreet.problem import Moments, PublicStructure
+from discreet.releases.reports import Targets
 from discreet.runs.experiment import TAILS, TOLD, Experiment, Setting, also_assuming, built, real
 from discreet.session import Clock, play
 
@@ -187,8 +188,8 @@ class _Watched:
 
     _policy: Floats | None
 
-    def rollout(self, policy: Floats, num_episodes: int) -> Episodes:
-        episodes = self._users.rollout(policy, num_episodes)
+    def rollout(self, policy: Floats, num_episodes: int, targets: Targets | None = None) -> Episodes:
+        episodes = self._users.rollout(policy, num_episodes, *(() if targets is None else (targets,)))
         if policy is not self._policy:
             self._policy = policy
             self.played.append(0)

@@ -28,9 +28,13 @@ class RegretCurve:
 
     def add(self, part: Played) -> None:
         key = hashlib.blake2b(part.policy.tobytes(), digest_size=16).digest()
+        if part.targets is not None:
+            key += part.targets.version(part.policy.astype(np.float64)).encode()
         if key != self._current:
             if key not in self._known:
-                self._known[key] = policy_value(self.mdp, part.policy)
+                self._known[key] = policy_value(
+                    self.mdp, part.policy, *(() if part.targets is None else (part.targets,))
+                )
             self._before = self._at(self._done)
             self._since, self._current, self.last = self._done, key, self._known[key]
             self.switches += 1

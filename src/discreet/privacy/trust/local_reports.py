@@ -22,7 +22,15 @@ from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.noise import NoiseSource, exponential_bounds
 from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.trust.local import CHUNK, COMPOUND, ONE_REPORT, unary_flips
-from discreet.privacy.trust.reports import alphabet_of, checked_episodes, checked_targets, encoded
+from discreet.privacy.trust.reports import (
+    alphabet_of,
+    cells_met,
+    checked_episodes,
+    checked_targets,
+    encoded,
+    lost_per_cell,
+    typical,
+)
 from discreet.problem import PublicStructure
 from discreet.releases.reports import PrivateReports, Targets, UserNoise
 
@@ -89,11 +97,13 @@ class LocalReports:
             )
         unary_flips(self.budget.total("laplace"))
 
-    def users_lost(self, spec: CountSpec) -> float:
-        """About how many users play badly before all cells are known: 50 + 130·ν per cell, ν the variance of one
-        user's message. A measured rule, not a bound (docs/spotlight.md)."""
+    def users_lost(self, spec: CountSpec, branching: float | None = None) -> float:
+        """About how many users play badly before all cells are known: 50 + 130·ν per cell with three outcomes, ν the
+        variance of one user's message. A measured rule, not a bound (docs/spotlight.md)."""
         cells = spec.stages * spec.num_states * spec.num_actions
-        return cells * (50.0 + 130.0 * UserNoise(self.budget.total("laplace")).per_user(2 * spec.num_states * cells))
+        noise = UserNoise(self.budget.total("laplace")).per_user(2 * spec.num_states * cells)
+        share = lost_per_cell(typical(spec, self.structure) if branching is None else branching) / lost_per_cell(3.0)
+        return cells_met(spec) * (50.0 + 130.0 * noise) * share
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> LocalReportStream:
         return LocalReportStream(self, spec, num_episodes, noise)
@@ -158,7 +168,7 @@ class LocalReportStream(Keeper):
             unary_flips(self._epsilon) if unary else kept_words(self._epsilon, items.size + 1),
             targets.version(plan.policy),
             self.alphabet.has_start,
-            self._spec.pooled,
+            self.alphabet.last_successor,
         )
         self._targets = targets
         self._tally = np.zeros(items.size, dtype=np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -52,12 +53,13 @@ class Reports:
         scale = laplace_scale(self.sensitivity * self.episodes_per_user, self.budget.total("laplace"))
         return entry_of("reports", "laplace", self.sensitivity, samplable("reports", scale), 1)
 
-    def users_lost(self, spec: CountSpec) -> float:
-        """About how many users play badly before all cells are known: 45 per cell at ε = 1 under replace, times 1/ε.
+    def users_lost(self, spec: CountSpec, branching: float | None = None) -> float:
+        """About how many users play badly before all cells with that many outcomes are known (`lost_per_cell`).
 
         A measured rule, not a bound (docs/spotlight.md says where it fails).
         """
-        return 22.5 * self.entry().scale * spec.stages * spec.num_states * spec.num_actions
+        per_cell = lost_per_cell(typical(spec, self.structure) if branching is None else branching)
+        return 0.5 * per_cell * self.entry().scale * cells_met(spec)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ReportStream:
         return ReportStream(self, spec, num_episodes, noise)
@@ -147,6 +149,32 @@ class ReportStream(Keeper):
         )
 
 
+def lost_per_cell(branching: float) -> float:
+    """Users per cell with b outcomes, at ε = 1 under replace: 25 + 12·√b, measured over b = 1 to 20."""
+    return 25.0 + 12.0 * math.sqrt(branching)
+
+
+def cells_met(spec: CountSpec) -> float:
+    """Cells that have to be learned; about .55 of them, as measured, where every step has its own."""
+    return spec.stages * spec.num_states * spec.num_actions * (0.55 if spec.stages > 1 else 1.0)
+
+
+def branching_range(spec: CountSpec, structure: PublicStructure) -> tuple[float, float]:
+    """Fewest and most outcomes that a cell may have on average: equal where they are declared or do not matter."""
+    if spec.horizon == 1:
+        return 1.0, 1.0
+    if structure.successors is not None:
+        declared = float(structure.successors.sum(axis=-1).mean())
+        return declared, declared
+    return 1.0, float(spec.num_states)
+
+
+def typical(spec: CountSpec, structure: PublicStructure) -> float:
+    """The branching whose users lie in the middle, by ratio, of those of the two ends."""
+    low, high = (lost_per_cell(b) for b in branching_range(spec, structure))
+    return ((math.sqrt(low * high) - 25.0) / 12.0) ** 2
+
+
 def alphabet_of(spec: CountSpec, structure: PublicStructure) -> Alphabet:
     """The reports of a problem. Cells that never pay need no bit only where 0 is the lowest reward, hence bit 0."""
     if spec.reward_range is not None and spec.reward_range[0] != 0.0:
@@ -190,7 +218,7 @@ def encoded(
         targets.cells,
         alphabet.stages,
         spec.num_actions,
-        not spec.pooled,
+        not alphabet.last_successor,
         alphabet.num_cells if alphabet.has_start else -1,
         items[:told],
         2 * spec.num_states,

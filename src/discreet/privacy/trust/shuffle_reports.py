@@ -16,7 +16,15 @@ from discreet.planning import Plan
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.trust.reports import alphabet_of, checked_episodes, checked_targets, encoded
+from discreet.privacy.trust.reports import (
+    alphabet_of,
+    cells_met,
+    checked_episodes,
+    checked_targets,
+    encoded,
+    lost_per_cell,
+    typical,
+)
 from discreet.privacy.trust.shuffle_law import (
     BitLaw,
     Changes,
@@ -74,13 +82,14 @@ class ShuffleReports:
         changes = Changes.of(1, self.neighbours)
         return BitLaw(self.budget.epsilon, self.budget.delta, changes, self.honest, self.most_noise_bits)
 
-    def users_lost(self, spec: CountSpec) -> float:
-        """About how many users play badly before all cells are known: 16 per cell and unit of noise deviation.
+    def users_lost(self, spec: CountSpec, branching: float | None = None) -> float:
+        """About how many users play badly before all cells are known, by the rule of the curator's reports.
 
-        The rule of the curator's reports (45 users per cell at a deviation of 2.8), not a bound.
+        There the deviation is 2.8 at ε = 1; users are in proportion to it. Not a bound.
         """
         deviation = math.sqrt(self.law().variance(10_000)) if math.isfinite(self.law().epsilon) else 0.0
-        return 16.0 * deviation * spec.stages * spec.num_states * spec.num_actions
+        per_cell = lost_per_cell(typical(spec, self.structure) if branching is None else branching)
+        return per_cell / 2.8 * deviation * cells_met(spec)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ShuffleReportStream:
         return ShuffleReportStream(self, spec, num_episodes, noise)
@@ -127,7 +136,8 @@ class ShuffleReportStream(ShuffledStream):
     def encoder(self, users: int) -> BitEncoder:
         """What exactly so many users of the open epoch are sent."""
         items = np.flatnonzero(self.alphabet.admitted & self._announced().cells[:, None])
-        statistic = FirstVisitBits(self._tables, tuple(items.tolist()), self.alphabet.has_start, self._spec.pooled)
+        a = self.alphabet
+        statistic = FirstVisitBits(self._tables, tuple(items.tolist()), a.has_start, a.last_successor)
         return self._published(self._bits, statistic, users)
 
     def _own(self, encoder: BitEncoder) -> BitEncoder:

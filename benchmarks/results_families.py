@@ -1,0 +1,249 @@
+"""The table of docs/results-families.md: every learner on every problem of families.py; what is stored stays.
+
+python benchmarks/results_families.py                         all learners, reporting instances and seeds; the page
+python benchmarks/results_families.py --tune --only dense     instances and seeds for choosing constants; terminal
+PYTHONPATH=OLD/src python benchmarks/results_families.py --learner spotlight --label shipped    another version
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import statistics
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from discreet import catalog
+from discreet.envs.rewards import RewardLaw
+from discreet.people.counts import CountSpec
+from discreet.people.episodes import MDPSimulator
+from discreet.problem import PublicStructure
+from discreet.runs.experiment import generators
+from discreet.runs.regret import RegretCurve
+from discreet.session import Clock, play
+from families import PROBLEMS, Problem
+
+STORED = Path(__file__).with_name("families.csv")
+PAGE = Path(__file__).parents[1] / "docs" / "results-families.md"
+FIELDS = ("label", "problem", "instance", "seed", "episodes", "model", "epsilon", "ratio", "gap", "seconds")
+LEARNERS = ("spotlight", "dp-ucbvi", "ucbvi-bernstein")
+
+
+@dataclass(frozen=True)
+class Job:
+    label: str
+    learner: str
+    problem: str
+    instance: int
+    seed: int
+    episodes: int
+    model: str
+    epsilon: float
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return (
+            self.label,
+            self.problem,
+            str(self.instance),
+            str(self.seed),
+            str(self.episodes),
+            self.model,
+            f"{self.epsilon:g}",
+        )
+
+
+def played(job: Job) -> dict[str, str]:
+    """One run: regret and final gap, both over those of the uniform policy."""
+    problem = next(p for p in PROBLEMS if p.name == job.problem)
+    mdp = problem.build(job.instance)
+    H, S, A = mdp.horizon, mdp.num_states, mdp.num_actions
+    entry = catalog.algorithm(job.learner)
+    environment, noise = generators(job.seed)
+    triple = entry.build(
+        catalog.Problem(
+            S,
+            A,
+            H,
+            job.episodes,
+            not problem.staged,
+            epsilon=job.epsilon if entry.private else None,
+            delta=1e-6 if job.model == "shuffle" else 0.0,
+            model=job.model if entry.private else "joint",
+            structure=PublicStructure(initial=mdp.initial),
+            tie_seed=job.seed,
+        )
+    )
+    spec = CountSpec.for_episodes(S, A, H, not problem.staged, job.episodes)
+    clock, curve = Clock(), RegretCurve(mdp, job.episodes)
+    for part in play(triple, MDPSimulator(mdp, RewardLaw(), environment), spec, job.episodes, noise, clock):
+        curve.add(part)
+    span = curve.optimal - curve.random
+    numbers = curve.regret[-1] / (job.episodes * span), (curve.optimal - curve.last) / span, clock.seconds
+    return dict(zip(FIELDS, (*job.key, *(f"{x:.5f}" for x in numbers)), strict=True))
+
+
+def stored(path: Path) -> dict[tuple[str, ...], dict[str, str]]:
+    if not path.is_file():
+        return {}
+    with path.open(newline="") as file:
+        return {tuple(row[name] for name in FIELDS[:7]): row for row in csv.DictReader(file)}
+
+
+def completed(jobs: list[Job], path: Path, processes: int) -> dict[tuple[str, ...], dict[str, str]]:
+    """Every result, from the file where it is there; each new one is appended as soon as it is known."""
+    from joblib import Parallel, delayed
+
+    found = stored(path)
+    missing = [job for job in jobs if job.key not in found]
+    fresh = not path.is_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        if fresh:
+            writer.writeheader()
+        for row in Parallel(n_jobs=processes, return_as="generator")(delayed(played)(job) for job in missing):
+            writer.writerow(row)
+            file.flush()
+            found[tuple(row[name] for name in FIELDS[:7])] = row
+    return found
+
+
+class Scores:
+    """Ratios and gaps per problem and label."""
+
+    def __init__(self, jobs: Iterable[Job], found: dict[tuple[str, ...], dict[str, str]]) -> None:
+        self.ratios: dict[tuple[str, str], list[float]] = {}
+        self.gaps: dict[tuple[str, str], list[float]] = {}
+        self.seconds: dict[tuple[str, str], float] = {}
+        for job in jobs:
+            row = found[job.key]
+            place = job.problem, job.label
+            self.ratios.setdefault(place, []).append(float(row["ratio"]))
+            self.gaps.setdefault(place, []).append(float(row["gap"]))
+            self.seconds[place] = self.seconds.get(place, 0.0) + float(row["seconds"])
+
+    def family(self, problems: list[Problem], label: str) -> float:
+        """Geometric mean over the problems of a family."""
+        means = [max(statistics.fmean(self.ratios[p.name, label]), 1e-4) for p in problems]
+        return math.exp(statistics.fmean(math.log(x) for x in means))
+
+
+def table(scores: Scores, problems: list[Problem], labels: list[str]) -> str:
+    head = "| problem | " + " | ".join(f"{label}: mean / worst / last gap" for label in labels) + " |"
+    lines = [head, "|---" * (len(labels) + 1) + "|"]
+    for p in problems:
+        cells = []
+        for label in labels:
+            values, gaps = scores.ratios[p.name, label], scores.gaps[p.name, label]
+            cells.append(f"{statistics.fmean(values):.3f} / {max(values):.2f} / {statistics.fmean(gaps):.2f}")
+        lines.append(f"| {p.name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def families(scores: Scores, problems: list[Problem], labels: list[str]) -> str:
+    names = list(dict.fromkeys(p.family for p in problems))
+    lines = ["| family | " + " | ".join(labels) + " |", "|---" * (len(labels) + 1) + "|"]
+    logs: dict[str, list[float]] = {label: [] for label in labels}
+    for name in names:
+        members = [p for p in problems if p.family == name]
+        values = [scores.family(members, label) for label in labels]
+        for label, value in zip(labels, values, strict=True):
+            logs[label].append(math.log(value))
+        lines.append(f"| {name} | " + " | ".join(f"{v:.3f}" for v in values) + " |")
+    means = [math.exp(statistics.fmean(logs[label])) for label in labels]
+    lines.append("| **geometric mean** | " + " | ".join(f"**{m:.3f}**" for m in means) + " |")
+    return "\n".join(lines)
+
+
+def tails(scores: Scores, problems: list[Problem], label: str) -> str:
+    gaps = np.array([g for p in problems for g in scores.gaps[p.name, label]])
+    ratios = np.array([x for p in problems for x in scores.ratios[p.name, label]])
+    return (
+        f"{label}: {gaps.size} runs, last plan with a gap above .5 in {np.mean(gaps > 0.5):.1%}, regret above that "
+        f"of the uniform policy in {np.mean(ratios > 1.0):.1%}"
+    )
+
+
+PREFACE = """# Spotlight on many families of problems
+
+Regret over that of the uniform policy (1 = learned nothing), exact, ε = 1, replace-one, K = 20,000. *Last
+gap*: how far the plan of the last users is from the best one, in the same unit. `shipped` is the first design,
+`ucbvi-bernstein` has no privacy at all. Constants were chosen on the tuning families alone, on other instances and
+seeds. Command: `make results-families` (two processes, ten seeds each, can be continued; rows in
+`benchmarks/families.csv`).
+"""
+
+
+def page(scores: Scores, labels: list[str]) -> str:
+    parts = [PREFACE]
+    for split, title in (
+        ("reporting", "Families that nothing was chosen on"),
+        ("tuning", "Tuning families, fresh seeds"),
+    ):
+        problems = [p for p in PROBLEMS if p.split == split]
+        parts += [f"## {title}", families(scores, problems, labels), table(scores, problems, labels)]
+        parts.append("\n".join(f"- {tails(scores, problems, label)}" for label in labels))
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tune", action="store_true", help="tuning families, instances and seeds")
+    parser.add_argument("--only", default="", help="families or problems whose name contains this")
+    parser.add_argument("--learner", default="", help="one learner instead of all")
+    parser.add_argument("--label", default="", help="its name in the table")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--episodes", type=int, default=20_000)
+    parser.add_argument("--model", default="joint")
+    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--store", type=Path, default=STORED)
+    parser.add_argument("--against", default="", help="labels in the store to compare with, separated by commas")
+    chosen = parser.parse_args()
+    labels = [chosen.label or chosen.learner] if chosen.learner else ["spotlight", "shipped", *LEARNERS[1:]]
+    others = [name for name in chosen.against.split(",") if name]
+    problems = [
+        p
+        for p in PROBLEMS
+        if (not chosen.tune or p.split == "tuning") and (chosen.only in p.name or chosen.only in p.family)
+    ]
+    first_instance, first_seed = (100, 5000) if chosen.tune else (0, 0)
+    jobs = [
+        Job(
+            label,
+            chosen.learner or label,
+            p.name,
+            first_instance + i % p.instances,
+            first_seed + i,
+            chosen.episodes,
+            chosen.model,
+            chosen.epsilon,
+        )
+        for label in [*labels, *others]
+        for p in problems
+        for i in range(chosen.seeds)
+    ]
+    found = completed(jobs, chosen.store, chosen.jobs)
+    scores = Scores(jobs, found)
+    names = [*labels, *others]
+    if not chosen.learner and not chosen.tune and not chosen.only:
+        PAGE.write_text(page(scores, names))
+        return
+    print(families(scores, problems, names))
+    print(table(scores, problems, names))
+    for name in names:
+        print(
+            tails(scores, problems, name),
+            f"{sum(s for (_, label), s in scores.seconds.items() if label == name):.0f} s",
+        )
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

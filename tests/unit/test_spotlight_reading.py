@@ -1,0 +1,301 @@
+"""Reading noisy reports: closed forms against quadrature, and what is learned over all cells."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oracles_reading as oracle
+from discreet.agents import reading
+from discreet.agents.reading import Evidence, Reading, branchings, read, row_components, shrunk_means, with_row_prior
+from discreet.kernels import reading as kernel
+
+
+def log_ratio(y, beta, rate):
+    ratio, far = kernel.ratio_exponential(y, beta, rate)
+    return math.log(ratio) + far
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.floats(-30.0, 90.0),
+    st.floats(0.4, 12.0),
+    st.one_of(st.just(0.0), st.floats(0.005, 8.0)),
+    st.one_of(st.just(math.inf), st.floats(4.0, 70.0)),
+)
+def test_posteriors_in_closed_form_equal_quadrature(y, scale, rate, cap):
+    if rate == 0.0 and cap == math.inf:
+        cap = 50.0
+    found = kernel.slab(y, scale, rate, cap)
+    assert found == pytest.approx(oracle.moments(y, scale, rate, cap), rel=1e-6, abs=1e-7)
+    if cap == math.inf:
+        assert log_ratio(y, 1.0 / scale, rate) == pytest.approx(found[0], rel=1e-8, abs=1e-8)
+
+
+@pytest.mark.parametrize("rate", [0.5 - 1e-9, 0.5, 0.5 + 1e-9, 0.499, 0.501])
+def test_posteriors_are_smooth_where_slab_and_noise_have_the_same_rate(rate):
+    """Differences of exponentials cancel there; a series takes their place."""
+    found = kernel.slab(17.0, 2.0, rate, math.inf)
+    assert found == pytest.approx(oracle.moments(17.0, 2.0, rate, math.inf), rel=1e-8)
+    assert log_ratio(17.0, 0.5, rate) == pytest.approx(found[0], rel=1e-8)
+
+
+@pytest.mark.parametrize("y", [-1e5, 1e5])
+@pytest.mark.parametrize("rate", [1e-3, 1.0, 50.0])
+def test_posteriors_of_huge_counts_are_finite(y, rate):
+    ratio, first, second = kernel.slab(y, 2.0, rate, math.inf)
+    assert np.isfinite([ratio, first, second]).all()
+    assert log_ratio(y, 0.5, rate) == pytest.approx(ratio, rel=1e-9)
+    if y > 0 and rate < 0.5:
+        assert first == pytest.approx(y, rel=1e-3)
+
+
+def test_partial_integrals_agree_on_both_sides_of_the_series():
+    for rate in (0.049999, 0.050001):
+        found = kernel.partial_gamma(rate, 10.0)
+        expected = [oracle.integrate.quad(lambda m, k=k, c=rate: m**k * math.exp(-c * m), 0, 10)[0] for k in range(3)]
+        assert found == pytest.approx(expected, rel=1e-9)
+
+
+# One cell -----------------------------------------------------------------------------------------------------------
+
+
+def evidence_of(sums, variance=8.0, expected=40.0, admitted=None):
+    sums = np.asarray(sums, dtype=float)
+    C = sums.shape[0]
+    admitted = np.ones(sums.shape, dtype=bool) if admitted is None else admitted
+    return Evidence(sums, np.full(C, float(variance)), np.full(C, float(expected)), admitted)
+
+
+@pytest.mark.parametrize(
+    "sums",
+    [
+        [41.0, 1.0, -3.0, 2.5, 0.5, -1.0, 3.0, 0.0],
+        [5.0, 14.0, 7.0, 11.0, -2.0, 0.0, 4.0, 1.0],
+        [-1.0, 2.0, 3.0, -4.0, 0.0, 1.0, -2.0, 0.5],
+        [9.0, 11.0, 10.0, 8.0, 12.0, 9.5, 7.0, 10.5],
+        [2.0, 9.0, 6.0, 8.0, -1.0, 7.5, -3.0, 6.0],
+    ],
+)
+def test_a_cell_is_read_as_by_the_definitions(sums):
+    evidence = evidence_of([sums])
+    found = read(evidence, Reading.nothing(evidence.admitted), np.array([0]))
+    B = branchings(4)
+    P, spread, inclusion, N, r, mean_variance, pays, branching = oracle.read_cell(
+        sums,
+        8.0,
+        40.0,
+        [0.25] * 4,
+        B,
+        [1 / B.size] * B.size,
+        reading.RATIOS,
+        np.exp(reading.LOG_RATIOS),
+        0.5,
+        reading.KEEP,
+        reading.KEEP_REWARD,
+    )
+    assert found.rows[0] == pytest.approx(P, abs=2e-3)
+    assert found.spreads[0] == pytest.approx(spread, rel=5e-3, abs=5e-3)
+    assert found.inclusions[0] == pytest.approx(inclusion, abs=2e-3)
+    assert found.counts[0] == pytest.approx(N, rel=2e-3)
+    assert found.means[0] == pytest.approx(r, abs=2e-3)
+    assert found.mean_variances[0] == pytest.approx(mean_variance, abs=1e-3)
+    assert found.pays[0] == pytest.approx(pays, abs=2e-3)
+    assert found.branching[0] == pytest.approx(branching, abs=2e-3)
+
+
+def test_rewards_of_spread_out_rows_are_not_lost():
+    """Seven reports on each of five outcomes, all paid, and noise that looks like an unpaid one."""
+    sums = np.zeros((1, 20))
+    sums[0, 1:10:2] = [7.0, 5.0, 8.0, 6.0, 7.5]
+    sums[0, 12], sums[0, 4], sums[0, 16] = 9.0, -2.0, 4.0
+    evidence = evidence_of(sums, expected=34.0)
+    found = read(evidence, Reading.nothing(evidence.admitted), np.array([0]), 2)
+    assert found.means[0] > 0.6
+    assert (found.rows[0, :5] > 0).sum() >= 4
+
+
+def test_noise_is_dropped_and_the_largest_outcome_is_kept():
+    clear = [60.0, 0.0, 4.0, -3.0, 2.0, 1.0, -2.0, 3.0]
+    found = read(evidence_of([clear]), Reading.nothing(np.ones((1, 8), dtype=bool)), np.array([0]))
+    assert found.rows[0].tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert found.means[0] == 0.0
+    evidence = evidence_of([[1.0, -2.0, 0.5, 1.5, -3.0, 0.0, 2.0, -1.0]])
+    faint = read(evidence, Reading.nothing(evidence.admitted), np.array([0]))
+    assert (faint.rows[0] > 0).sum() == 1  # nothing stands out
+    assert faint.counts[0] < 5.0
+
+
+def test_what_was_not_admitted_has_no_posterior():
+    admitted = np.ones((1, 6), dtype=bool)
+    admitted[0, 2:4] = False
+    admitted[0, 1::2] = False
+    evidence = evidence_of([[30.0, 0.0, 0.0, 0.0, 20.0, 0.0]], admitted=admitted)
+    found = read(evidence, Reading.nothing(admitted), np.array([0]))
+    assert found.rows[0, 1] == found.spreads[0, 1] == found.inclusions[0, 1] == 0.0
+    assert found.rows[0].sum() == pytest.approx(1.0)
+    assert found.means[0] == found.pays[0] == 0.0
+
+
+def test_cells_that_were_never_asked_are_not_read():
+    evidence = evidence_of(np.full((2, 4), 20.0))
+    evidence.variances[1] = np.inf
+    found = read(evidence, Reading.nothing(evidence.admitted), np.array([0, 1]))
+    assert found.counts[0] > 0.0
+    assert found.counts[1] == 0.0
+
+
+def test_nothing_is_changed_in_place():
+    evidence = evidence_of(np.full((2, 4), 20.0))
+    before = Reading.nothing(evidence.admitted)
+    read(evidence, before, np.array([0, 1]))
+    assert not before.rows.any()
+    assert not before.counts.any()
+
+
+# Over all cells -----------------------------------------------------------------------------------------------------
+
+
+def noisy_cells(P, r, n, rng, scale=2.0):
+    """Reports of cells with rows P and means r, n each, with Laplace noise."""
+    C, S = P.shape
+    sums = np.zeros((C, 2 * S))
+    for c in range(C):
+        counts = rng.multinomial(n, P[c])
+        paid = rng.binomial(counts, r[c])
+        sums[c, ::2], sums[c, 1::2] = counts - paid, paid
+    return sums + rng.laplace(0.0, scale, size=sums.shape)
+
+
+def test_branching_and_paying_shares_are_learned_over_cells():
+    """Forty cells with one outcome, then forty with all eight: a weak outcome is read by what the others have."""
+    rng = np.random.default_rng(1)
+    for b, alone in ((1, True), (8, False)):
+        P = np.zeros((40, 8))
+        P[:, :b] = 1.0 / b
+        evidence = evidence_of(noisy_cells(P, np.zeros(40), 40, rng), variance=8.0)
+        found = read(evidence, Reading.nothing(evidence.admitted), np.arange(40), 4)
+        assert (found.shares()[branchings(8) == b] > 0.5).all()
+        assert ((found.rows > 0).sum(axis=1).mean() < 1.2) == alone
+        assert found.paying() < 0.15
+    evidence = evidence_of(noisy_cells(P, np.full(40, 0.6), 40, rng), variance=8.0)
+    found = read(evidence, Reading.nothing(evidence.admitted), np.arange(40), 4)
+    assert found.paying() > 0.9
+    assert found.means.mean() == pytest.approx(0.6, abs=0.06)
+
+
+@pytest.mark.parametrize(("S", "n", "bound"), [(6, 60, 0.08), (20, 34, 0.14), (20, 100, 0.08)])
+def test_readings_are_close_to_the_truth_on_average(S, n, bound):
+    """Better than positive parts of the sums; posterior means better than what is kept of them."""
+    rng = np.random.default_rng(2)
+    C = 120
+    P = rng.dirichlet(np.full(S, 0.3), size=C)
+    r = np.where(rng.random(C) < 0.5, 0.0, rng.random(C))
+    evidence = evidence_of(noisy_cells(P, r, n, rng), variance=8.0, expected=float(n))
+    found = read(evidence, Reading.nothing(evidence.admitted), np.arange(C), 3)
+    naive = np.maximum(evidence.sums[:, ::2] + evidence.sums[:, 1::2], 0.0)
+    naive /= naive.sum(axis=1, keepdims=True)
+    kept, soft, plain = (((rows - P) ** 2).sum(axis=1).mean() for rows in (found.rows, found.soft, naive))
+    assert soft < 0.85 * plain
+    assert soft < kept
+    assert np.abs(found.means - r).mean() < bound
+    assert found.soft.sum(axis=1) == pytest.approx(np.ones(C))
+
+
+def shifted(S=12, A=2):
+    """Action 0 stays or goes one back, action 1 goes one or two on."""
+    P = np.zeros((S, A, S))
+    for s in range(S):
+        P[s, 0, [s, (s - 1) % S]] = 0.5
+        P[s, 1, [(s + 1) % S, (s + 2) % S]] += 0.5
+    return P.reshape(S * A, S)
+
+
+def test_the_row_prior_finds_the_component_that_explains_the_rows():
+    rng = np.random.default_rng(3)
+    P = shifted()
+    evidence = evidence_of(noisy_cells(P, np.zeros(24), 40, rng))
+    found = read(evidence, Reading.nothing(evidence.admitted), np.arange(24), 2)
+    fitted = with_row_prior(evidence, found, 2)
+    assert reading.COMPONENTS[int(fitted.mixture.argmax())] == "offset of the action"
+    assert fitted.mixture.sum() == pytest.approx(1.0)
+    assert fitted.prior.sum(axis=1) == pytest.approx(np.ones(24))
+    assert (fitted.prior[P > 0].mean()) > 4 * (1 / 12)
+    scrambled = rng.permuted(P, axis=1)
+    evidence = evidence_of(noisy_cells(scrambled, np.zeros(24), 40, rng))
+    found = read(evidence, Reading.nothing(evidence.admitted), np.arange(24), 2)
+    assert with_row_prior(evidence, found, 2).mixture[0] > 0.5  # numbers mean nothing, and it finds out
+
+
+def test_components_leave_their_own_row_out():
+    rng = np.random.default_rng(4)
+    S, A = 4, 2
+    kept = rng.random((S * A, S)) * 10
+    uniform = np.full((S * A, S), 1 / S)
+    found = row_components(kept, uniform, A)
+    for c in range(S * A):
+        s, a = divmod(c, A)
+        rows = np.zeros((4, S))
+        for other in range(S * A):
+            t, b = divmod(other, A)
+            if other == c:
+                continue
+            if t == s:
+                rows[0] += kept[other]
+            rows[3] += kept[other]
+            for y in range(S):
+                if 0 <= y - t + s < S:
+                    rows[1, y - t + s] += kept[other, y]
+                    rows[2, y - t + s] += kept[other, y] * (b == a)
+        expected = rows / rows.sum(axis=1, keepdims=True)
+        assert found[0, c] == pytest.approx(uniform[c])
+        assert found[1:, c] == pytest.approx(expected)
+
+
+def test_mixture_weights_maximise_the_likelihood():
+    rng = np.random.default_rng(5)
+    components = rng.dirichlet(np.ones(5), size=(2, 1))
+    truth = np.array([0.3, 0.7])
+    counts = 1e4 * np.tensordot(truth, components, axes=1)
+    weights = np.array([0.5, 0.5])
+    kernel.mix_components(counts, components, np.zeros(2), 2000, weights)
+    assert weights == pytest.approx(truth, abs=1e-3)
+
+
+def test_few_clear_cells_leave_the_prior_uniform():
+    evidence = evidence_of(np.zeros((6, 6)))
+    found = read(evidence, Reading.nothing(evidence.admitted), np.arange(6))
+    assert with_row_prior(evidence, found, 2) is found
+
+
+def test_rewards_are_pulled_towards_their_state_by_hand():
+    nothing = Reading.nothing(np.ones((4, 4), dtype=bool))
+    means = np.array([0.2, 0.4, 0.9, 0.5])
+    found = Reading(
+        nothing.rows,
+        nothing.soft,
+        nothing.spreads,
+        nothing.inclusions,
+        np.array([50.0, 50.0, 50.0, 50.0]),
+        means,
+        np.full(4, 0.004),
+        nothing.pays,
+        nothing.branching,
+        nothing.prior,
+        nothing.mixture,
+    )
+    cells = np.array([True, True, True, False])
+    pulled, variances, within = shrunk_means(found, cells, 2)
+    v = 0.004 + means * (1 - means) / 50 + 0.25 / 2500
+    d2 = (0.1**2 + 0.1**2) / 1  # the only state with two read cells
+    tau2 = max(d2 - v[:3].mean(), 0.0) + 0.1 * d2
+    assert within == pytest.approx(math.sqrt(d2))
+    assert pulled[0] == pytest.approx(0.3 - 0.1 * tau2 / (tau2 + v[0]))
+    assert pulled[1] == pytest.approx(0.3 + 0.1 * tau2 / (tau2 + v[1]))
+    assert pulled[2:].tolist() == [0.9, 0.5]
+    assert variances[0] == pytest.approx(0.004 * tau2 / (tau2 + v[0]))
+    assert variances[3] == 0.004
