@@ -248,9 +248,7 @@ def _check_columns(engine: Engine, log: LogFormat, kinds: dict[str, Kind]) -> No
         )
     for role in ("step", "state", "action", "next_state", "reward", *_flagged(log)):
         if kinds.get(log.column(role)) == "other" and (role in UNNAMED or _names(log, role) is None):
-            expected = (
-                "numbers" if role == "reward" else f"whole numbers from {log.first_step if role == 'step' else 0}"
-            )
+            expected = "numbers" if role == "reward" else "whole numbers"
             raise ValueError(
                 f"column {log.column(role)!r} holds neither numbers, bools nor text; expected {expected}"
             )
@@ -283,14 +281,8 @@ def _there(value: str, kind: Kind) -> str:
 def _whole(value: str, kind: Kind, first: int = 0) -> str:
     """The number as a whole one counted from `first`, or NULL."""
     if kind in ("int", "bool"):
-        return (
-            value
-            if not first
-            else (
-                f"CASE WHEN {value} < {first} THEN -1 WHEN {value} > {LARGE} THEN {LARGE} "
-                f"ELSE CAST({value} AS INT) - {first} END"
-            )
-        )
+        shifted = f"CASE WHEN {value} < {first} THEN -1 WHEN {value} > {LARGE} THEN {LARGE} "
+        return f"{shifted}ELSE CAST({value} AS INT) - {first} END" if first else value
     return (
         f"CASE WHEN {value} < {first} THEN -1 WHEN {value} >= {NAN} THEN NULL WHEN {value} > {LARGE} THEN {LARGE} "
         f"WHEN {value} = floor({value}) THEN CAST({value} AS INT) - {first} END"
