@@ -186,6 +186,43 @@ def test_l2_a_cut_is_no_end(algorithm, given):
     assert found.certificate["estimate"]["value_estimate"] < 4.7  # else they have left
 
 
+def leaving(n: int, horizon: int, paid: float, told: str, cut: float = 0.0) -> dict[str, np.ndarray]:
+    """One state and action, which pays and ends in three cases of ten. A column says who ended, and so who did not:
+    `terminated`, beside it `truncated` (a share `cut` of those who did not end), or `next_state`, missing at ends."""
+    rng = np.random.default_rng(0)
+    parts, there = [], np.arange(n)
+    for h in range(horizon):
+        ended = rng.random(len(there)) < 0.3
+        stopped = ~ended & (rng.random(len(there)) < cut)
+        parts.append(np.stack([there, np.full(len(there), h), ended, stopped], axis=1))
+        there = there[~ended & ~stopped]
+    user, step, ended, stopped = np.concatenate(parts).T
+    rows = {"user": user, "step": step, "state": 0 * user, "action": 0 * user, "reward": np.full(len(user), paid)}
+    flags = {"terminated": ended == 1, "truncated": stopped == 1}
+    ways = {
+        "terminated": flags if cut else {"terminated": ended == 1},
+        "next": {"next_state": np.where(ended, np.nan, 0.0)},
+    }
+    return rows | ways[told]
+
+
+@pytest.mark.parametrize("algorithm", ["apvi", "one-hot", "dp-apvi"])
+@pytest.mark.parametrize("pooled", [True, False])
+@pytest.mark.parametrize(
+    ("paid", "told", "cut"), [(-1.0, "terminated", 0.0), (-1.0, "terminated", 0.3), (1.0, "next", 0.0)]
+)
+def test_l2_whose_successor_is_unknown_because_they_did_not_end_is_no_sample_of_all(
+    algorithm, pooled, paid, told, cut
+):
+    """With so many users a bound that takes the unknown to be like the known is above the value."""
+    log = LogFormat(1, 1, 4, pooled=pooled, reward_range=(min(paid, 0.0), max(paid, 0.0)))
+    budget = None if algorithm == "apvi" else Budget.pure(20.0)
+    source = leaving(100_000, 4, paid, told, cut)
+    found = offline.fit(source, log, budget, algorithm=algorithm, initial=np.ones(1), seed=1).certificate["estimate"]
+    value = paid * sum(0.7**h for h in range(4))
+    assert value - 1.0 < found["value_lower"] < value
+
+
 def test_l8_plans_that_would_take_for_ever_are_refused_at_once():
     table = hospital(20, 0.0)
     for steps, words in ((10**6, "at most 100,000"), (0, "at least 1")):

@@ -390,14 +390,11 @@ GAUSSIAN = Budget.approximate(1.0, 1e-6)
 
 
 @pytest.mark.parametrize(
-    "before, budget",
+    ("before", "budget"),
     [
         ((None,), GAUSSIAN),
         ((None,), Budget.zcdp(0.3, 1e-6)),
-        (
-            (Budget.zcdp(0.01, 1e-4),),
-            Budget.zcdp(0.3, 1e-9),
-        ),  # at the δ of both, both have a smaller ε than one at its
+        ((Budget.zcdp(0.01, 1e-4),), Budget.zcdp(0.3, 1e-9)),  # ε of both, at the larger δ, is smaller
         ((Budget.approximate(0.01, 0.05),), Budget.pure(0.1)),
         ((ONE, Budget.zcdp(0.3)), GAUSSIAN),
         ((GAUSSIAN, ONE), Budget.zcdp(0.3)),

@@ -593,7 +593,8 @@ def _costs_less(total: list[float | None], own: list[float | None]) -> bool:
     (epsilon, delta, rho), (own_epsilon, own_delta, own_rho) = total, own
     if epsilon is None and rho is None:
         return False
-    assert delta is not None and own_delta is not None
+    assert delta is not None
+    assert own_delta is not None
     pairs = [(delta, own_delta), (rho, own_rho)]
     if own_epsilon is not None:
         moved = own_epsilon**2 / 2.0 if own_rho is None else own_rho

@@ -65,8 +65,10 @@ class Task:
     @property
     def worst(self) -> float | None:
         """What a step pays at least after one whose successor is unknown; None where that is settled without
-        looking at what follows: by the number of the step, or by a cut."""
-        return None if self.log.early_end == "absorb" else min(0.0, self.log.ended_rate)
+        looking at what follows: by the number of the step, or by a cut. It is not where a column says of some such
+        steps that they ended, or led on: the others are then those that did not."""
+        telling = {"terminated", "next_state"} & (self.log.given or frozenset())
+        return None if self.log.early_end == "absorb" and not telling else min(0.0, self.log.ended_rate)
 
 
 @dataclass(frozen=True, eq=False)
