@@ -24,12 +24,12 @@ def load(group: str, add: Callable[[str, Any], None]) -> list[str]:
         for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
             try:
                 add(point.name, point.load())
-            except Exception as error:  # somebody else's code: whatever it does, the rest must work
+            except (Exception, SystemExit) as error:  # whatever somebody else's code does, the rest must work
                 _FAILURES[group].append(_sentence(point, error))
     return list(_FAILURES[group])
 
 
-def _sentence(point: EntryPoint, error: Exception) -> str:
+def _sentence(point: EntryPoint, error: BaseException) -> str:
     package = point.dist.name if point.dist is not None else "an unknown package"
     reason = " ".join(str(error).split()) or type(error).__name__
     kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
@@ -107,6 +108,41 @@ def test_the_program_of_the_readme_works(capsys):
     assert none == "no privacy"
     assert "ε = 1 per user, replace-one" in guarantee
     assert "discrete-laplace" in entry
+
+
+def test_u4_an_own_problem_and_learner_in_ten_lines(capsys):
+    program = block("README.md", "python own")
+    exec(program, {})
+    first, second = capsys.readouterr().out.splitlines()
+    assert 0 < float(first.split()[0]) < 1
+    assert first.endswith("joint DP, ε = 1 per user, replace-one")
+    assert second.endswith("(8, 3, 2)")
+    measured = program[: program.index("learned =")].splitlines()
+    assert len([line for line in measured if line]) <= 10
+
+
+def test_u4_the_plug_in_of_the_page_is_found_by_the_program(tmp_path):
+    """Installed as an installer would: the module, and its entry points as metadata."""
+    (tmp_path / "swimmers.py").write_text(block("CONTRIBUTING.md", "python plugin"))
+    groups = tomllib.loads(block("CONTRIBUTING.md", "toml plugin"))["project"]["entry-points"]
+    info = tmp_path / "swimmers-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: swimmers\nVersion: 1.0\n")
+    points = "".join(
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
+        for group, entries in groups.items()
+    )
+    (info / "entry_points.txt").write_text(points)
+    done = subprocess.run(
+        [sys.executable, "-c", "from discreet.cli import main; main()"]
+        + shlex.split("run swimmer --env pond --horizon 4 --epsilon 1 --episodes 2000 --pooled"),
+        text=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(tmp_path)])},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "swimmer on pond: 2 states, horizon 4" in done.stdout
+    assert "joint DP, ε = 1 per user, replace-one" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,10 @@ class Settings:
     def id(self) -> str:
         return "made-up-riverswim-0123456789"
 
+    @property
+    def settings(self) -> dict[str, object]:
+        return dict(vars(self))
+
 
 @dataclass(frozen=True)
 class Result:
