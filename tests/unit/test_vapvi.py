@@ -16,6 +16,7 @@ from discreet.envs.linear import two_state_behaviour, two_state_linear
 from discreet.envs.rewards import RewardLaw
 from discreet.offline import certificate
 from discreet.offline import fitting as offline
+from discreet.offline.learners import answered
 from discreet.people.counting import LoggedData
 from discreet.people.episodes import Episodes, MDPSimulator
 from discreet.people.logs import LogFormat, table_of
@@ -38,6 +39,11 @@ def users(n: int, seed: int = 0):
 
 def opened(n: int, budget=FREE, seed: int = 0, **options):
     return LinearMoments(budget, **options).open(users(n)[1], LOG.spec, 2, NoiseSource.seeded(seed))
+
+
+def planned(agent: VAPVI, stream):
+    """(plan, lower bounds) of an agent whose questions the stream answers."""
+    return answered(agent.questions(stream.horizon, stream.num_successors, stream.num_users), stream)
 
 
 def target(bound: float = 3.0) -> Target:
@@ -181,7 +187,7 @@ def test_plans_against_plain_solves(weighted, mode):
     drawn = [(*rng.integers((S, A)), rng.random() < 0.85, rng.integers(S)) for _ in range(300)]
     rows = [(s, a, float(s == 0), s if stays else y) for s, a, stays, y in drawn]  # values that vary by more than 1
     c = 1e-4 if mode == "paper" else 0.02
-    plan = VAPVI(phi, weighted, mode, confidence_scale=c).plan(Fixed(phi, rows, steps))
+    plan, _ = planned(VAPVI(phi, weighted, mode, confidence_scale=c), Fixed(phi, rows, steps))
     V, used = np.zeros(S), False
     for h in reversed(range(steps)):
         top = steps - h
@@ -344,11 +350,11 @@ def test_lower_values_of_regressions_hold_and_come_close(mode):
     agent = VAPVI(ONE_HOT, mode=mode, confidence_scale=0.0)
     for n, budget, least in ((400, FREE, 0.0), (200_000, FREE, 0.8), (200_000, Budget.zcdp(5.0), 0.5)):
         for seed in range(3):
-            plan, lower = agent.plan_and_bound(moments(n, seed, budget))
+            plan, lower = planned(agent, moments(n, seed, budget))
             assert (lower[0] <= BEST + 0.6).all()
             assert least * BEST <= lower[0, 0] <= BEST
             assert (lower <= plan.value[:2] + 1e-9).all() or budget is not FREE
-    noisy = agent.plan_and_bound(moments(400, 0, Budget.zcdp(0.01)))[1]
+    noisy = planned(agent, moments(400, 0, Budget.zcdp(0.01)))[1]
     assert not noisy.any()
 
 
@@ -387,7 +393,7 @@ def test_weighted_steps_have_no_lower_value():
     for weighted in (False, True):
         data = LoggedData(table_of(sticky), log).trajectories()
         stream = LinearMoments(FREE, variances=weighted).open(data, log.spec, 2, NoiseSource.seeded(0))
-        lower[weighted] = VAPVI(ONE_HOT, weighted).plan_and_bound(stream)[1]
+        lower[weighted] = planned(VAPVI(ONE_HOT, weighted), stream)[1]
     assert np.array_equal(lower[True][-1], lower[False][-1])
     assert lower[True][-1, 1] > 0.5
     assert (lower[False][:-1, 1] > lower[False][-1, 1]).any()

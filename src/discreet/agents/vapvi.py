@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 from discreet.mdp import Floats
 from discreet.planning import Plan, possible_values, tie_order
 from discreet.privacy.tails import symmetric_matrix_width, vector_width
-from discreet.releases.regressions import PrivateRegression, Regressions, Target
+from discreet.releases.regressions import PrivateRegression, Question, Target
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,6 @@ class VAPVI:
         found: Floats = np.append(value, [*rest, *[0.0] * (successors - value.size - len(rest))])
         return found
 
-    def plan(self, data: Regressions) -> Plan:
-        """One pass backwards; every step asks for its regressions."""
-        return self.plan_and_bound(data)[0]
-
     def factor(self, horizon: int, num_users: int) -> float:
         """Γ / √(φᵀΛ⁻¹φ)."""
         d, C = int(self.features.shape[2]), self.confidence_scale
@@ -75,16 +72,19 @@ class VAPVI:
             return C * math.sqrt(d)
         return C * d * horizon * math.sqrt(math.log(2.0 * d * horizon * max(num_users, 1) / self.beta))
 
-    def plan_and_bound(self, data: Regressions, longest: float = 1.0, beta: float = 0.05) -> tuple[Plan, Floats]:
-        """The plan, and (H, S) what its policy earns at least, with probability 1 − beta if the MDP is linear.
+    def questions(
+        self, horizon: int, num_successors: int, num_users: int, longest: float = 1.0, beta: float = 0.05
+    ) -> Generator[Question, PrivateRegression, tuple[Plan, Floats]]:
+        """One pass backwards that asks for its regressions and is sent each of them.
 
+        Returns the plan, and (H, S) what its policy earns at least, with probability 1 − beta if the MDP is linear.
         T the Bellman operator, q the estimate of T·V_{h+1}, V the plan's values: where |q − T·V_{h+1}| ≤ G,
         V^π_h ≥ L_h = max{least, q − G − D_{h+1}} with D_h = max_s (V_h − L_h), D_H = 0 (privacy/linear.md). Only for
         steps that are not weighted; 0 elsewhere. `longest`: the number that the features were divided by.
         """
         S, A, d = self.features.shape
-        H, Y = data.horizon, data.num_successors
-        factor = self.factor(H, data.num_users)
+        H, Y = horizon, num_successors
+        factor = self.factor(H, num_users)
         quality, value = np.zeros((H, S, A)), np.zeros((H + 1, S))
         lower, deficit = np.zeros((H, S)), 0.0
         phi = self.features.reshape(S * A, d)
@@ -98,9 +98,9 @@ class VAPVI:
                 centre, bound = 0.5 * (V.max() + V.min() + 1.0), 0.5 * (np.ptp(V) + 1.0)
             sigma = np.ones((S, A))
             if self.weighted and h < H - 1:
-                sigma = self._deviations(data, h, V, max(float(np.abs(V).max()), H - h - 1.0))
+                sigma = yield from self._deviations(h, V, max(float(np.abs(V).max()), H - h - 1.0))
             target = Target((V - centre) / sigma[..., None], 1.0 / sigma, bound)
-            found = data.regress(h, "values", self.features / sigma[..., None], [target])
+            found = yield Question(h, "values", self.features / sigma[..., None], [target])
             positive = self._positive(found)
             solver = cho_factor(positive)
             mean = (phi @ cho_solve(solver, found.vectors[0]) + centre).reshape(S, A)
@@ -120,9 +120,9 @@ class VAPVI:
             deficit = max(0.0, float((value[h] - lower[h]).max()))  # 0 for those who left
         policy = np.zeros((H, S, A))
         np.put_along_axis(policy, actions[..., None], 1.0, axis=2)
-        return Plan(policy, value, quality, data.num_users, actions=actions), lower
+        return Plan(policy, value, quality, num_users, actions=actions), lower
 
-    def _deviations(self, data: Regressions, h: int, V: Floats, top: float) -> Floats:
+    def _deviations(self, h: int, V: Floats, top: float) -> Generator[Question, PrivateRegression, Floats]:
         """σ(s,a) ≥ 1 from the regressions of V² and V, both of one value in [0, top] (or centred)."""
         S, A, d = self.features.shape
         nothing = np.zeros((S, A))
@@ -135,7 +135,7 @@ class VAPVI:
         shape = (S, A, V.size)
         first = Target(np.broadcast_to(V - centre, shape), nothing, bound)
         second = Target(np.broadcast_to((V - centre) ** 2 - square_centre, shape), nothing, square_bound)
-        found = data.regress(h, "variances", self.features, [second, first])
+        found = yield Question(h, "variances", self.features, [second, first])
         solver = cho_factor(self._positive(found))
         phi = self.features.reshape(S * A, d)
         square, mean = (phi @ cho_solve(solver, vector) for vector in found.vectors)

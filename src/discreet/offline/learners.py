@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,10 +20,11 @@ from discreet.planning import Plan, possible_values, tie_order
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.one_shot import OneShot
-from discreet.privacy.trust.linear import LinearMoments
+from discreet.privacy.trust.linear import LinearMoments, MomentStream
 from discreet.privacy.trust.one_hot import OneHot, Tilted
 from discreet.problem import NOTHING_DECLARED, Mask, PublicStructure
 from discreet.releases.histograms import Cells, PrivateHistogram
+from discreet.releases.regressions import PrivateRegression, Question
 from discreet.valuation import (
     FAILURE,
     STANDS_OUT,
@@ -242,6 +244,19 @@ def vapvi(task: Task) -> Outcome:
     return _regressed(task, weighted=True)
 
 
+def answered(
+    asked: Generator[Question, PrivateRegression, tuple[Plan, Floats]], stream: MomentStream
+) -> tuple[Plan, Floats]:
+    """What an agent makes of the answers to its questions: it is sent releases, and never holds the stream."""
+    try:
+        question = next(asked)
+        while True:
+            question = asked.send(stream.regress(*question))
+    except StopIteration as done:
+        found: tuple[Plan, Floats] = done.value
+        return found
+
+
 def _regressed(task: Task, weighted: bool) -> Outcome:
     data, log, features, start = task.data, task.log, task.features, task.start
     assert features is not None
@@ -257,7 +272,8 @@ def _regressed(task: Task, weighted: bool) -> Outcome:
         ended=log.ended_rate if log.has_ended else None,
         unknown=min(0.0, log.ended_rate) if log.has_unknown else None,
     )
-    plan, lower = agent.plan_and_bound(stream, task.longest, FAILURE)
+    asked = agent.questions(stream.horizon, stream.num_successors, stream.num_users, task.longest, FAILURE)
+    plan, lower = answered(asked, stream)
     settings = {
         "dimension": int(features.shape[2]),
         "split": task.split,

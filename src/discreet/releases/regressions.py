@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,16 +38,13 @@ class PrivateRegression:
     target_rounding: float = 0.0
 
 
-class Regressions(Protocol):
-    """Where regressions are asked for; every (step, part) only once."""
+class Question(NamedTuple):
+    """Which regression an algorithm wants next, in public; every (step, part) is answered only once."""
 
-    @property
-    def num_users(self) -> int: ...
-    @property
-    def horizon(self) -> int: ...
-    @property
-    def num_successors(self) -> int: ...
-    def regress(self, step: int, part: str, features: Floats, targets: Sequence[Target]) -> PrivateRegression: ...
+    step: int
+    part: str
+    features: Floats  # (S, A, d)
+    targets: Sequence[Target]
 
 
 def normalised_features(features: Floats) -> tuple[Floats, float]:
