@@ -20,8 +20,9 @@ from discreet.mdp import Ints
 from discreet.people.counts import LARGEST_SUM, Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
+from discreet.privacy.envelope import exponential_bounds
 from discreet.privacy.families import Shares, calibrated, check_common, reward_rounding, share_weights
-from discreet.privacy.noise import NoiseSource, exponential_bounds
+from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
 from discreet.privacy.sums.streams import assumptions, natural
 from discreet.privacy.tails import running_width

@@ -18,7 +18,8 @@ from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
-from discreet.privacy.noise import NoiseSource, exponential_bounds
+from discreet.privacy.envelope import exponential_bounds
+from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.trust.local import CHUNK, COMPOUND, ONE_REPORT, Crowd, unary_flips
 from discreet.privacy.trust.reports import alphabet_of, checked_episodes, checked_targets, encoded

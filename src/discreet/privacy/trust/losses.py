@@ -29,6 +29,7 @@ from discreet.privacy.accounting import (
     no_privacy,
     tree_levels,
 )
+from discreet.privacy.envelope import LARGEST_SCALE
 from discreet.privacy.families import (
     Family,
     Mechanism,
@@ -38,7 +39,7 @@ from discreet.privacy.families import (
     samplable,
     union_width,
 )
-from discreet.privacy.noise import LARGEST_SCALE, NoiseSource
+from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.sums.toeplitz import MOST_BITS, square_root
 from discreet.privacy.tails import popcount_classes
