@@ -1,6 +1,6 @@
 """Spotlight without a trusted curator: one randomised message per user about one announced step.
 
-The encoder (`ReportEncoder`, client.py) is what a server publishes and a device fills in. Proof: local_reports.md.
+A server publishes the encoder (`ReportEncoder`), a device (discreet/device) fills it in. Proof: local_reports.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from discreet.device.encoders import Report, ReportEncoder, Tables
+from discreet.device import Report, ReportEncoder, Tables
 from discreet.mdp import Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes

@@ -43,6 +43,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.sums.toeplitz import MOST_BITS, square_root
 from discreet.privacy.tails import popcount_classes
+from discreet.privacy.trust.local import Crowd
 from discreet.releases.counts import PrivateLosses
 
 Sums = Literal["blocks", "tree", "constant-tree", "toeplitz"]
@@ -183,8 +184,17 @@ class LossStream(ABC):
 
     def __init__(self, spec: LossSpec) -> None:
         self.spec = spec
-        self._users, self._counted, self._block, self._last_block, self._num_blocks = 0, 0, 0, 0, 0
+        self._crowd = Crowd(spec.num_episodes)
+        self._counted, self._block, self._last_block, self._num_blocks = 0, 0, 0, 0
         self._release: PrivateLosses | None = None
+
+    @property
+    def _users(self) -> int:
+        return self._crowd.size
+
+    def _enter(self, users: int) -> None:
+        self._crowd.size += users
+        self._block += users
 
     @property
     def ledger(self) -> tuple[LedgerEntry, ...]:
@@ -197,14 +207,9 @@ class LossStream(ABC):
         """
         n = len(episodes)
         self.spec.check(episodes, losses)
-        if self._users + n > self.spec.num_episodes:
-            raise ValueError(
-                f"{n} more episodes would exceed the {self.spec.num_episodes} declared when the stream was opened "
-                f"({self._users} seen); nothing was added"
-            )
+        self._crowd.check(n)
         self._add(episodes, losses)
-        self._users += n
-        self._block += n
+        self._enter(n)
 
     def close_counts(self) -> None:
         """The next release shows the transitions of everyone so far."""

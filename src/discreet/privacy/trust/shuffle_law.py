@@ -10,7 +10,8 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.device.encoders import Tables
+from discreet.device.bits import HALF, BitEncoder, Messages, Statistic, honest_users
+from discreet.device.tables import Tables
 from discreet.kernels import rollout as kernel
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
@@ -18,7 +19,7 @@ from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
-from discreet.privacy.trust.shuffler import HALF, BitEncoder, Messages, Statistic, Tally, honest_users, tally
+from discreet.privacy.trust.shuffler import Tally, tally
 
 MECHANISM = "shuffled-bits"
 TRUSTED = "a shuffler permutes the single messages of every complete batch and reveals nothing else"
