@@ -296,7 +296,7 @@ def test_p3_large_numbers_are_text_and_names_are_whole_digests():
     assert encoder.to_json()["users"] == 20
     assert len(encoder.form) == 64
     rounded = {**encoder.to_json(), "flips": encoder.flips}
-    with pytest.raises(ValueError, match="as text"):
+    with pytest.raises(ValueError, match="as a text"):
         BitEncoder.from_json(rounded)
 
 

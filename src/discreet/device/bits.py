@@ -10,9 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 import secrets
-from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet.device.sampler import Ints, Randomness, below, biased
 from discreet.device.tables import Tables
-from discreet.device.wire import SAFE, Refused
+from discreet.device.wire import SAFE, Refused, fields_of, list_of, whole_number, wire
 from discreet.privacy import binomial
 
 Relation = Literal["replace", "zero-out"]
@@ -32,50 +30,6 @@ MESSAGE = np.dtype([("label", "<u4"), ("bit", "u1")])
 HALF = 1 << 63
 #: Messages, and steps of an episode, that a device is ready for.
 MOST_MESSAGES = 1 << 28
-
-
-# Public numbers as JSON ---------------------------------------------------------------------------------------------
-
-
-def _written(value: int) -> int | str:
-    return value if value <= SAFE else str(value)
-
-
-def _whole(message: dict[str, Any], name: str) -> int:
-    value = message[name]
-    if isinstance(value, str) and re.fullmatch("[1-9][0-9]{15,38}", value) and int(value) > SAFE:
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > SAFE:
-        raise ValueError(f"{name} must be a whole number, and above 2⁵³ its digits as text")
-    return value
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-        raise ValueError(f"{name} must be a finite number")
-    return float(value)
-
-
-def _flag(message: dict[str, Any], name: str) -> bool:
-    if not isinstance(message[name], bool):
-        raise ValueError(f"{name} must be true or false")
-    return bool(message[name])
-
-
-def _check_fields(message: Any, what: str, names: Collection[str]) -> None:
-    if not isinstance(message, dict) or set(message) != set(names):
-        raise ValueError(f"{what} must have these fields and no others: {', '.join(sorted(names))}")
-
-
-def _tables_from_json(message: Any) -> Tables:
-    sizes = "num_states", "num_actions", "horizon", "stages"
-    _check_fields(message, "tables", (*sizes, "grid", "reward_range"))
-    limits = message["reward_range"]
-    if not isinstance(limits, list | tuple) or len(limits) != 2:
-        raise ValueError("reward_range must be two numbers")
-    low, high = (_number(limit, "reward_range") for limit in limits)
-    states, actions, horizon, stages = (_whole(message, name) for name in sizes)
-    return Tables(states, actions, horizon, stages, _number(message["grid"], "grid"), (low, high))
 
 
 def _check_tables(tables: Tables) -> None:
@@ -161,7 +115,7 @@ class CountBits:
         return np.concatenate([pairs, visits + triples, visits + transitions + paid])
 
     def to_json(self) -> dict[str, Any]:
-        return {"statistic": "counts", "tables": asdict(self.tables), "layer": self.layer}
+        return {"statistic": "counts", "tables": wire(asdict(self.tables)), "layer": self.layer}
 
 
 @dataclass(frozen=True)
@@ -225,7 +179,7 @@ class FirstVisitBits:
     def to_json(self) -> dict[str, Any]:
         return {
             "statistic": "first-visit",
-            "tables": asdict(self.tables),
+            "tables": wire(asdict(self.tables)),
             "items": list(self.items),
             "has_start": self.has_start,
             "last_successor": self.last_successor,
@@ -236,14 +190,13 @@ Statistic = CountBits | FirstVisitBits
 
 
 def _statistic_from_json(message: dict[str, Any]) -> Statistic:
-    tables = _tables_from_json(message["tables"])
+    tables = Tables.from_json(message["tables"])
     if message["statistic"] == "counts":
-        return CountBits(tables, None if message["layer"] is None else _whole(message, "layer"))
-    items = message["items"]
-    if not isinstance(items, list | tuple):
-        raise ValueError("items must be a list of whole numbers")
-    places = tuple(_whole({"items": item}, "items") for item in items)
-    return FirstVisitBits(tables, places, _flag(message, "has_start"), _flag(message, "last_successor"))
+        return CountBits(tables, None if message["layer"] is None else whole_number("layer", message["layer"]))
+    items = tuple(whole_number("an item", item) for item in list_of("items", message["items"]))
+    if not (isinstance(message["has_start"], bool) and isinstance(message["last_successor"], bool)):
+        raise ValueError("has_start and last_successor are true or false")
+    return FirstVisitBits(tables, items, message["has_start"], message["last_successor"])
 
 
 @dataclass(frozen=True)
@@ -303,8 +256,7 @@ class BitEncoder:
 
     def to_json(self) -> dict[str, Any]:
         """Public numbers; whole ones above 2⁵³ as text."""
-        numbers = {name: _written(getattr(self, name)) for name in _NUMBERS}
-        return {**self.statistic.to_json(), **numbers}
+        return {**self.statistic.to_json(), **wire({name: getattr(self, name) for name in _NUMBERS})}
 
     @classmethod
     def from_json(cls, message: dict[str, Any]) -> BitEncoder:
@@ -312,8 +264,8 @@ class BitEncoder:
         kind = message.get("statistic") if isinstance(message, dict) else None
         if not isinstance(kind, str) or kind not in _FIELDS:
             raise ValueError(f"the statistic of an encoder must be one of {', '.join(map(repr, _FIELDS))}")
-        _check_fields(message, "an encoder", ("statistic", "tables", *_FIELDS[kind], *_NUMBERS))
-        users, noise_bits, flips, reliable = (_whole(message, name) for name in _NUMBERS)
+        fields = fields_of("an encoder of bits", message, "statistic", "tables", *_FIELDS[kind], *_NUMBERS)
+        users, noise_bits, flips, reliable = (whole_number(name, fields[name]) for name in _NUMBERS)
         return cls(_statistic_from_json(message), users, noise_bits, flips, reliable)
 
     # How private it is ------------------------------------------------------------------------------------------

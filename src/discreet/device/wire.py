@@ -101,7 +101,7 @@ def list_of(name: str, value: Any, length: int | None = None) -> list[Any]:
 def fields_of(what: str, message: Any, *names: str) -> dict[str, Any]:
     """The message, refused unless it has exactly these fields."""
     if not isinstance(message, dict) or set(message) != set(names):
-        raise ValueError(f"{what} has exactly the fields {', '.join(names)}")
+        raise ValueError(f"{what} has exactly the fields {', '.join(names)} and no others")
     return message
 
 
