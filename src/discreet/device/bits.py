@@ -162,17 +162,8 @@ class FirstVisitBits:
         steps = readable_steps(t, states, actions, rewards)
         if steps is None:
             return np.zeros(0, dtype=np.int64)
-        pairs, triples, units = steps
-        item = -1
-        if self.has_start and t.cells[0] in self._wanted:
-            item = 2 * t.num_states * t.cells[0] + 2 * int(np.asarray(states)[0])
-        else:
-            for h, cell in enumerate(pairs.tolist()):
-                if cell in self._wanted:
-                    ends = h == t.horizon - 1 and not self.last_successor
-                    successor = 0 if ends else int(triples[h]) % t.num_states
-                    item = 2 * (cell * t.num_states + successor) + (coin < int(units[h]))
-                    break
+        first = np.asarray(states, dtype=np.int64)
+        item = t.first_visit(self._wanted, self.has_start, self.last_successor, first, steps, coin)
         place = self._place.get(item, -1)
         return np.array([place] if place >= 0 else [], dtype=np.int64)
 

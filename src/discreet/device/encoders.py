@@ -260,22 +260,13 @@ class ReportEncoder:
     def answer(self, states: Any, actions: Any, rewards: Any, noise: Randomness) -> int:
         """Place of her item among `items`, or −1 for none: raw, it stays on the device.
 
-        The step is chosen before its outcome is looked at: an outcome that was declared impossible makes it none.
+        An outcome that was declared impossible makes it none.
         """
         t = self.tables
         episode = t.read(states, actions, rewards)
-        pairs, triples, units = t.indices(*episode)
         coin = int(below(noise, t.reward_units, 1)[0])
-        start = t.cells[0]
-        if self.has_start and start in self.wanted:
-            began = episode[0].size > 0
-            return self._place.get(2 * t.num_states * start + 2 * int(episode[0][0]), -1) if began else -1
-        for h, cell in enumerate(pairs.tolist()):
-            if cell in self.wanted:
-                ends = h == t.horizon - 1 and not self.last_successor
-                successor = 0 if ends else int(triples[h]) % t.num_states
-                return self._place.get(2 * (cell * t.num_states + successor) + (coin < int(units[h])), -1)
-        return -1
+        item = t.first_visit(self.wanted, self.has_start, self.last_successor, episode[0], t.indices(*episode), coin)
+        return self._place.get(item, -1)
 
     def randomise(self, answers: Ints, noise: Randomness) -> NDArray[np.bool_] | Ints:
         """One message per answer: a row of bits, or a number in 0..D−1 (D−1 is none)."""

@@ -149,3 +149,26 @@ class Tables:
     def item(self, states: Any, actions: Any, rewards: Any, noise: Randomness) -> Ints:
         """The item of one person's record."""
         return self.items(*self.read(states, actions, rewards), noise)
+
+    def first_visit(
+        self,
+        wanted: frozenset[int],
+        starts: bool,
+        successors: bool,
+        first: Ints,
+        steps: tuple[Ints, Ints, Ints],
+        coin: int,
+    ) -> int:
+        """2S·cell + 2·s' + bit of the first visit to a wanted cell, −1 for none: raw.
+
+        The step is chosen before its outcome is looked at. `starts`: the cell after all others is where she started
+        (`first`, empty if nothing could be read); without `successors` the last step has none.
+        """
+        S, start = self.num_states, self.cells[0]
+        if starts and start in wanted:
+            return 2 * S * start + 2 * int(first[0]) if first.size else -1
+        for h, (cell, triple, units) in enumerate(zip(*(part.tolist() for part in steps), strict=True)):
+            if cell in wanted:
+                ends = h == self.horizon - 1 and not successors
+                return int(2 * (cell * S + (0 if ends else triple % S)) + (coin < units))
+        return -1
