@@ -39,8 +39,8 @@ from discreet.privacy.families import Family
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.tree import Tree
 from discreet.privacy.trust.local import LocalLaplace, LocalSampled
-from discreet.privacy.trust.local_reports import LocalReports, kept_words
 from discreet.privacy.trust.local_losses import LocalLosses, LocalLossStream
+from discreet.privacy.trust.local_reports import LocalReports, kept_words
 from discreet.privacy.trust.losses import CentralLosses
 from discreet.privacy.trust.truncated import TruncatedLocal
 from discreet.problem import PublicStructure
