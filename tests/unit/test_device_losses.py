@@ -174,7 +174,7 @@ def test_a_bit_has_the_law_that_is_charged():
 
 @pytest.mark.parametrize("feedback", ["full", "bandit"])
 def test_the_item_of_a_step_has_its_law(feedback):
-    """Uniform over the steps that are asked for; in bandit problems with a bit that is on as often as the loss says."""
+    """Uniform over the steps that are asked for; in bandit problems with a bit, on as often as the loss says."""
     n, tables = 20_000, spec(feedback).tables
     what = ([0, 2, 1, 0], [1, 0, 1], np.full((H, S, A), 0.25) if feedback == "full" else [0.25, 0.25, 0.25])
     cells, units = tables.read(*what)
@@ -224,7 +224,7 @@ def test_messages_add_up_to_the_simulated_sums_byte_for_byte(feedback, settings)
 
 def test_messages_have_the_law_of_the_simulation_where_coins_decide_what_is_asked():
     """Full information: estimates of both paths are unbiased with the same spread."""
-    n, runs = 40, 250
+    n, runs = 32, 250
     episodes, losses = crowd(n)
     exact = spec("full", n).contribution(episodes, losses)
     found: dict[str, list[np.ndarray]] = {"simulated": [], "received": []}
@@ -298,7 +298,7 @@ def test_a_refused_message_adds_nothing_and_spends_its_user(laplace, first):
 
 
 def test_a_user_answers_what_she_was_asked_and_nothing_else():
-    """Coins are the server's: a message about a step where cells were asked for, or about others' cells, is refused."""
+    """A message about a step where cells were asked for, or about other cells than hers, is refused."""
     stream = LocalLosses(Budget.pure(EPSILON)).open(spec("full", 50), NoiseSource.seeded(0))
     what = record(*crowd(1), "full", 0)
     asked = {str(i): stream.encoder_for(str(i)) for i in range(50)}
