@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.device import (
+    BitEncoder,
     LaplaceEncoder,
     Refused,
     Report,
@@ -28,6 +29,7 @@ from discreet.device import (
     Tables,
     encoder_from_json,
 )
+from discreet.device.bits import CountBits
 from discreet.device.encoders import Encoder
 from discreet.occupancies import Layers
 from discreet.people.counts import CountSpec
@@ -436,6 +438,23 @@ def test_p7_a_device_reports_once_to_a_deployment_and_remembers(kind: str) -> No
     for nothing in (0.0, -1.0, math.nan):
         with pytest.raises(ValueError, match="positive"):
             Reporter("ann", nothing)
+
+
+def test_p7_shuffled_bits_are_sent_once_and_within_the_limit() -> None:
+    fine = BitEncoder(CountBits(Tables(2, 2, 3, 3, 0.5, (0.0, 1.0))), 8000, 1, 2**63)
+    few = replace(fine, users=40, reliable=40)
+    device = Reporter("ann", EPSILON)
+    for dear, delta in ((few, 1e-6), (fine, 0.0)):
+        with pytest.raises(Refused, match=r"more than the 0\.5"):
+            device.bits("shop", dear, *EPISODE, Untouched(), delta_at_most=delta)
+    assert device.reported == frozenset()
+    assert device.bits("shop", fine, *EPISODE, delta_at_most=1e-6).size == fine.messages_per_user
+    with pytest.raises(Refused, match="already reported"):
+        device.bits("shop", fine, *EPISODE, Untouched(), delta_at_most=1e-6)
+    with pytest.raises(Refused, match="already reported"):
+        device.report("shop", encoders()["sampled"], *EPISODE, Untouched())
+    with pytest.raises(Refused, match="more than"):  # for all she knows, most others stay away
+        device.bits("clinic", fine, *EPISODE, Untouched(), delta_at_most=1e-6, honest=0.1)
 
 
 # Any record can be sent ---------------------------------------------------------------------------------------------
