@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from discreet.privacy.noise import Envelope
+from discreet.privacy.envelope import Envelope
 
 mpmath.mp.dps = 80
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discreet.device.encoders import LaplaceEncoder, SampledEncoder
+from discreet.device import LaplaceEncoder, SampledEncoder
 from discreet.people.counting import Trajectories
 from discreet.people.counts import CountSpec
 from discreet.privacy.accounting import Budget

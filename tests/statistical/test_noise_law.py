@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from discreet.privacy import noise
-from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, Envelope, NoiseSource
+from discreet.privacy.envelope import Envelope, laplace_envelope
+from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from oracles_noise import Upper, chi_square_p_value, gaussian_upper, laplace_upper
 
 UPPER: dict[str, Upper] = {"laplace": laplace_upper, "gaussian": gaussian_upper}
@@ -77,7 +78,7 @@ def test_long_blocks_keep_the_law_inside_a_block(law: str, block_shift: int, col
 def test_offsets_in_the_blocks_of_a_large_scale_are_geometric() -> None:
     # G = x or −1−x is geometric, so G mod m has mean m·(½ − (m/t)/12 + …); uniform offsets would be 8 deviations away
     scale, count = 1e9, 6_000_000
-    m = noise._laplace_envelope(scale).block
+    m = laplace_envelope(scale).block
     values = NoiseSource.seeded(11).laplace(scale, count)
     offset = (np.where(values < 0, -1 - values, values) % m) / m
     ratio = m / scale

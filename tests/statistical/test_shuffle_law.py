@@ -15,7 +15,7 @@ from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.shuffle import Shuffle
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
-from discreet.privacy.trust.shuffler import Shuffler, tally
+from discreet.privacy.trust.shuffler import Shuffler, noise_sums, tally
 from discreet.releases.reports import Targets
 
 BUDGET = Budget.approximate(2.0, 1e-4)
@@ -134,7 +134,7 @@ def test_counters_are_independent():
     spec = CountSpec(2, 1, 1, False, 1.0)
     encoder = Shuffle(BUDGET).open(spec, 50, NoiseSource.seeded(0)).encoder(50)
     noise = NoiseSource.seeded(1)
-    rows = np.array([encoder.noise_sums(50, noise) for _ in range(2000)], dtype=float)
+    rows = np.array([noise_sums(encoder, 50, noise) for _ in range(2000)], dtype=float)
     correlation = np.corrcoef(rows.T)
     np.fill_diagonal(correlation, 0.0)
     assert np.abs(correlation).max() < 4.5 / math.sqrt(2000)

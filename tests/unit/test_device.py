@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.device.encoders import (
-    Encoder,
+from discreet.device import (
+    BitEncoder,
     LaplaceEncoder,
     Refused,
     Report,
@@ -29,6 +29,8 @@ from discreet.device.encoders import (
     Tables,
     encoder_from_json,
 )
+from discreet.device.bits import CountBits
+from discreet.device.encoders import Encoder
 from discreet.occupancies import Layers
 from discreet.people.counts import CountSpec
 from discreet.people.episodes import Episodes
@@ -39,6 +41,7 @@ from discreet.privacy.families import Family
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.tree import Tree
 from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.local_losses import LocalLosses, LocalLossStream
 from discreet.privacy.trust.local_reports import LocalReports, kept_words
 from discreet.privacy.trust.losses import CentralLosses
 from discreet.privacy.trust.truncated import TruncatedLocal
@@ -83,7 +86,23 @@ def encoders(epsilon: float = EPSILON) -> dict[str, Encoder]:
         "unary": unary,
         "response": response,
         "with start": report_encoder(epsilon, (0, 12), None),
+        **loss_encoders(epsilon),
     }
+
+
+def loss_encoders(epsilon: float) -> dict[str, Encoder]:
+    """One of every kind about losses."""
+    layers = Layers(((0,), (0, 1), (1,)), np.array([1.0, 0.0]), 2)
+    found: dict[str, Encoder] = {}
+    for feedback in ("full", "bandit"):
+        spec = LossSpec(layers, feedback, 9, 0.25)  # type: ignore[arg-type]
+        for name, laplace in (("step", False), ("counters", True)):
+            stream = LocalLosses(Budget.pure(epsilon), laplace=laplace).open(spec, NoiseSource.seeded(0))
+            found[f"loss {name} {feedback}"] = stream.encoder
+            if name == "step" and feedback == "full":
+                assert isinstance(stream, LocalLossStream)
+                found["loss cells"] = stream._cells_encoder()
+    return found
 
 
 KINDS = list(encoders())
@@ -263,9 +282,19 @@ def edited(message: dict, path: tuple, value: Any) -> dict:
 
 def true_epsilon(message: dict) -> mpmath.mpf:
     """From the numbers of a message, by other means than the encoder's."""
+    if message["encoder"] == "loss-cells":
+        flips = int(message["flips"])
+        one = mpmath.inf if flips == 0 else mpmath.log(mpmath.mpf(2**64 - flips) / flips)
+        return len(message["cells"]) * one
     if message["encoder"] == "laplace":
-        H, units = int(message["tables"]["horizon"]), 1 / Fraction(message["tables"]["grid"])
+        tables = message["tables"]
+        layers = tables.get("layers")
+        H = int(tables["horizon"]) if layers is None else len(layers)
+        units = 1 / Fraction(tables["grid"])
         moves = (2 * H, 2 * H, 2 * H * units)
+        if layers is not None:
+            cells = int(tables["num_actions"]) * sum(len(layer) for layer in layers)
+            moves = (2 * H, 2 * (H - 1), (cells if tables["feedback"] == "full" else 2 * H) * units)
         told = [(m, Fraction(b)) for m, b in zip(moves, message["scales"], strict=True) if b is not None]
         if any(b == 0 for _, b in told):
             return mpmath.inf
@@ -409,6 +438,23 @@ def test_p7_a_device_reports_once_to_a_deployment_and_remembers(kind: str) -> No
     for nothing in (0.0, -1.0, math.nan):
         with pytest.raises(ValueError, match="positive"):
             Reporter("ann", nothing)
+
+
+def test_p7_shuffled_bits_are_sent_once_and_within_the_limit() -> None:
+    fine = BitEncoder(CountBits(Tables(2, 2, 3, 3, 0.5, (0.0, 1.0))), 8000, 1, 2**63)
+    few = replace(fine, users=40, reliable=40)
+    device = Reporter("ann", EPSILON)
+    for dear, delta in ((few, 1e-6), (fine, 0.0)):
+        with pytest.raises(Refused, match=r"more than the 0\.5"):
+            device.bits("shop", dear, *EPISODE, Untouched(), delta_at_most=delta)
+    assert device.reported == frozenset()
+    assert device.bits("shop", fine, *EPISODE, delta_at_most=1e-6).size == fine.messages_per_user
+    with pytest.raises(Refused, match="already reported"):
+        device.bits("shop", fine, *EPISODE, Untouched(), delta_at_most=1e-6)
+    with pytest.raises(Refused, match="already reported"):
+        device.report("shop", encoders()["sampled"], *EPISODE, Untouched())
+    with pytest.raises(Refused, match="more than"):  # for all she knows, most others stay away
+        device.bits("clinic", fine, *EPISODE, Untouched(), delta_at_most=1e-6, honest=0.1)
 
 
 # Any record can be sent ---------------------------------------------------------------------------------------------

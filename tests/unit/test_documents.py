@@ -101,6 +101,14 @@ def test_the_commands_of_the_readme_work(tmp_path, monkeypatch):
     assert (tmp_path / "results-regret.png").is_file()
 
 
+@pytest.mark.parametrize("page", ["docs/device.md", "docs/shuffle.md"])
+def test_the_programs_of_devices_work(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, object] = {}
+    exec(block(page, "python"), found)
+    assert "report" in found or "release" in found
+
+
 def test_the_program_of_the_readme_works(capsys):
     exec(block("README.md", "python"), {})
     ratio, none, guarantee, entry = capsys.readouterr().out.splitlines()

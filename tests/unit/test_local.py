@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from discreet.device.encoders import Report, SampledEncoder, Tables, below, encoder_from_json, unary_cost
+from discreet.device import Report, SampledEncoder, Tables, encoder_from_json
+from discreet.device.sampler import below, unary_cost
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget
@@ -125,10 +126,10 @@ def test_the_sampled_item_names_the_drawn_step() -> None:
     encoder = SampledEncoder(tables, 2**60)
     states, actions, rewards = [2, 0, 1, 1], [1, 0, 1], [0.0, 1.0, 2.0]
     for h, coin, bit in [(0, 0, 0), (1, 1, 1), (1, 2, 0), (2, 3, 1)]:  # rewards are 0, 2 and 4 quarters
-        item = encoder.items(states, actions, rewards, Words(h, coin))[0]
+        item = encoder.tables.items(states, actions, rewards, Words(h, coin))[0]
         assert np.unravel_index(item, (3, 3, 2, 3, 2)) == (h, states[h], actions[h], states[h + 1], bit)
-    assert encoder.items(states[:2], actions[:1], rewards[:1], Words(1, 0))[0] == -1
-    assert encoder.items(states[:1], [], [], Words(0, 0))[0] == -1
+    assert encoder.tables.items(states[:2], actions[:1], rewards[:1], Words(1, 0))[0] == -1
+    assert encoder.tables.items(states[:1], [], [], Words(0, 0))[0] == -1
 
 
 def test_uniform_numbers_redraw_the_incomplete_block() -> None:
@@ -169,12 +170,12 @@ def test_damaged_messages_are_refused(message: bytes) -> None:
 
 def test_the_client_needs_nothing_of_the_server() -> None:
     code = (
-        "import sys, discreet.device.encoders; "
-        "print(*sorted(m for m in sys.modules if m.startswith('discreet.') and not m.startswith('discreet.kernels')))"
+        "import sys, discreet.device; "
+        "print(*sorted(m for m in sys.modules if m.startswith('discreet.') and not m.startswith('discreet.device')))"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    device = {"discreet.device", "discreet.device.encoders"}
-    assert set(loaded) <= device | {"discreet.privacy", "discreet.privacy.noise", "discreet.mdp"}
+    exact = {"discreet.privacy", "discreet.privacy.envelope", "discreet.privacy.binomial", "discreet.mdp"}
+    assert set(loaded) <= exact
 
 
 # The server's door --------------------------------------------------------------------------------------------------

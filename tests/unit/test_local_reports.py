@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from discreet.device.encoders import Report, ReportEncoder, Tables
+from discreet.device import Report, ReportEncoder, Tables
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget

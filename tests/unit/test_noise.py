@@ -19,16 +19,11 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.kernels.sampling import DONE, MARGIN, UNDECIDED, acceptance, high_product
+from discreet.kernels.sampling import DONE, UNDECIDED, acceptance, draw, high_product
+from discreet.privacy import envelope as tables
 from discreet.privacy import noise
-from discreet.privacy.noise import (
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Envelope,
-    NoiseSource,
-    exponential_bounds,
-    uniform_is_below,
-)
+from discreet.privacy.envelope import MARGIN, Envelope, exponential_bounds, uniform_is_below
+from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from oracles_noise import (
     QUICK_UNITS,
     Refills,
@@ -41,8 +36,8 @@ from oracles_noise import (
 
 SCALES = [0.1, 0.2, 1.0, 3.7, 100.0, 127.9, 1e5, 1e9, 1e12]
 SHIPPED = {
-    **{f"laplace {scale:g}": (noise._laplace_envelope, scale) for scale in SCALES},
-    **{f"gaussian {scale:g}": (noise._gaussian_envelope, scale) for scale in SCALES},
+    **{f"laplace {scale:g}": (tables.laplace_envelope, scale) for scale in SCALES},
+    **{f"gaussian {scale:g}": (tables.gaussian_envelope, scale) for scale in SCALES},
 }
 
 
@@ -119,7 +114,7 @@ def test_the_tables_hold_an_envelope_of_the_law(name: str) -> None:
 @pytest.mark.parametrize("scale", [0.2, 3.7, 100.0, 1e12])
 def test_the_log_ratio_of_the_sampled_law_is_one_over_scale_everywhere(scale: float) -> None:
     """ln P(x)/P(x+1) of (words per column) × (share of a block) × (acceptance), over the table and into the tails."""
-    envelope = noise._laplace_envelope(scale)
+    envelope = tables.laplace_envelope(scale)
     weights = weights_behind_alias(envelope)
     m, blocks = envelope.block, envelope.blocks
 
@@ -147,17 +142,17 @@ def test_the_log_ratio_of_the_sampled_law_is_one_over_scale_everywhere(scale: fl
 
 @pytest.mark.parametrize("scale", [*np.geomspace(0.1, 1e12, 27).tolist(), 0.7, 63.9, 64.1, 128.0, 6.5e11])
 def test_tables_stay_small_and_values_stay_in_64_bits(scale: float) -> None:
-    for envelope in (noise._laplace_envelope(scale), noise._gaussian_envelope(scale)):
+    for envelope in (tables.laplace_envelope(scale), tables.gaussian_envelope(scale)):
         assert envelope.nbytes <= 4 * 2**20
         assert envelope.block <= 2**33  # the offset leaves the 31 bits of the quick test alone
-        largest = envelope.blocks * envelope.block + (noise._LONGEST_RUN + 64 + 64) * envelope.run
+        largest = envelope.blocks * envelope.block + (tables._LONGEST_RUN + 64 + 64) * envelope.run
         assert largest < 2**62
 
 
 @pytest.mark.parametrize("name", [*SHIPPED, "coarse laplace", "coarse gaussian"])
 def test_the_compiled_acceptance_is_within_its_proven_error(name: str) -> None:
     envelope = coarse(name.split()[1]) if name.startswith("coarse") else shipped(name)
-    detail, shift, curve = envelope._arguments[3], envelope._arguments[5], envelope._arguments[6]
+    detail, shift, curve = envelope.arguments[3], envelope.arguments[5], envelope.arguments[6]
     rng = np.random.default_rng(0)
     for column in rng.integers(0, envelope.tail, 60).tolist():
         offset = int(rng.integers(0, envelope.block))
@@ -217,7 +212,7 @@ def test_the_third_word_completes_the_uniform(name: str) -> None:
     for third, reason, filled in ((a - 100, DONE, kept), (a + 100, DONE, None), (a, UNDECIDED, None)):
         words = np.array([column * capacity, second, third & mask | (1 << 63), *sure, 0], np.uint64)
         out = np.zeros(1, np.int64)
-        index, position, why, back_column, back_offset, u = envelope.fill(words, 0, out, 0)
+        index, position, why, back_column, back_offset, u = draw(words, 0, out, 0, *envelope.arguments)
         assert why == reason
         if reason == UNDECIDED:
             assert (index, position, back_column, back_offset, u) == (0, 3, column, offset, a)
@@ -234,7 +229,7 @@ def test_exact_decisions_agree_with_compiled_ones(law: str) -> None:
 
 
 def test_an_endless_tail_raises_instead_of_wrapping() -> None:
-    envelope = noise._laplace_envelope(1e12)
+    envelope = tables.laplace_envelope(1e12)
     with pytest.raises(OverflowError, match="64-bit range"):
         envelope.decide(envelope.tail, 0, 0, lambda: 2**64 - 1)
 

@@ -13,7 +13,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from discreet.device.encoders import Tables
+from discreet.device import Tables
+from discreet.device.bits import HALF, MESSAGE, BitEncoder, CountBits, FirstVisitBits, submit_file
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
@@ -23,19 +24,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches, summed_bits
 from discreet.privacy.trust.shuffle_law import BitLaw, Changes, printed_guarantee
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
-from discreet.privacy.trust.shuffler import (
-    HALF,
-    MESSAGE,
-    BadBatch,
-    BitEncoder,
-    CountBits,
-    FirstVisitBits,
-    Shuffler,
-    main,
-    shuffle_files,
-    submit_file,
-    tally,
-)
+from discreet.privacy.trust.shuffler import BadBatch, Shuffler, main, shuffle_files, tally
 from discreet.problem import PublicStructure
 from discreet.releases.batches import Batch
 from discreet.releases.reports import Targets
@@ -307,7 +296,7 @@ def test_p3_large_numbers_are_text_and_names_are_whole_digests():
     assert encoder.to_json()["users"] == 20
     assert len(encoder.form) == 64
     rounded = {**encoder.to_json(), "flips": encoder.flips}
-    with pytest.raises(ValueError, match="as text"):
+    with pytest.raises(ValueError, match="as a text"):
         BitEncoder.from_json(rounded)
 
 

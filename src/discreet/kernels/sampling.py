@@ -6,18 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.kernels.jit import compiled
+from discreet.privacy.envelope import QUICK_BITS
 
 #: Why `draw` came back: all drawn; the buffer is used up; one attempt fell in a tail or too close to call.
 DONE, EXHAUSTED, UNDECIDED = 0, 1, 2
 
 #: An attempt reads at most this many words.
 WORDS_PER_ATTEMPT = 3
-
-#: Bits of the second word that only ever serve the acceptance test; the others also give the offset in a block.
-QUICK_BITS = 31
-
-#: Proven bound, in units of 2⁻⁶⁴, on the error of `acceptance` (see privacy/noise.md); 13 is what the proof needs.
-MARGIN = 32
 
 _TERMS = 17  # (1/2)¹⁷/17! < 2⁻⁶⁵: the Taylor remainder of exp(−d) for d ≤ 1/2
 _ONE = np.uint64(1)

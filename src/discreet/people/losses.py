@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from discreet.device import LossTables
 from discreet.mdp import Floats, Ints
 from discreet.occupancies import Layers
 from discreet.people.counts import LARGEST_SUM, Sensitivity
@@ -50,35 +51,31 @@ class LossSpec:
         """A grid of at most 1/K: rounding moves the sum of K losses by at most ½."""
         return cls(layers, feedback, num_episodes, 2.0 ** -max(num_episodes - 1, 1).bit_length())
 
+    @cached_property
+    def tables(self) -> LossTables:
+        """The same description as a device reads it."""
+        layers = tuple(tuple(sorted(layer)) for layer in self.layers.states)
+        return LossTables(layers, self.layers.num_states, self.layers.num_actions, self.feedback, self.grid)
+
     @property
     def units(self) -> int:
         """The largest loss in grid units."""
         return math.ceil(1.0 / self.grid)
 
-    @cached_property
+    @property
     def cell_index(self) -> Ints:
         """(H, S, A): position of a cell among those that can occur, −1 elsewhere."""
-        index = np.full((*self.layers.mask.shape, self.layers.num_actions), -1, dtype=np.int64)
-        index[self.layers.mask] = np.arange(self.layers.num_cells).reshape(-1, self.layers.num_actions)
-        return index
+        return self.tables.cell_index
 
-    @cached_property
+    @property
     def triple_index(self) -> Ints:
         """(H−1, S, A, S): position of a triple among those between consecutive layers, −1 elsewhere."""
-        mask = self.layers.mask
-        H, S = mask.shape
-        possible = np.broadcast_to(
-            mask[:-1, :, None, None] & mask[1:, None, None, :], (H - 1, S, self.layers.num_actions, S)
-        )
-        index = np.full(possible.shape, -1, dtype=np.int64)
-        index[possible] = np.arange(np.count_nonzero(possible))
-        return index
+        return self.tables.triple_index
 
     @property
     def sizes(self) -> dict[str, int]:
         """Counters per table."""
-        cells, triples = self.layers.num_cells, int(self.triple_index.max(initial=-1)) + 1
-        return {"visits": cells, "transitions": triples, "losses": cells}
+        return dict(zip(TABLES, self.tables.cells, strict=True))
 
     def sensitivity(self, neighbours: Neighbours) -> dict[str, Sensitivity]:
         """Per table, in its integers.
@@ -108,32 +105,16 @@ class LossSpec:
     def cells(self, episodes: Episodes) -> Ints:
         """(n, H): the cells that were visited; −1 throughout for an episode that does not have one step per layer, or
         is outside the declared layers at some step."""
-        H, S, A = self.cell_index.shape
+        n, H = episodes.actions.shape[0], self.layers.horizon
         if episodes.horizon != H:
-            return np.full((episodes.actions.shape[0], H), -1, dtype=np.int64)
-        states, actions = episodes.states[:, :H], episodes.actions
-        inside = (states >= 0) & (states < S) & (actions >= 0) & (actions < A)
-        cells = self.cell_index[np.arange(H), np.where(inside, states, 0), np.where(inside, actions, 0)]
-        readable = (inside & (cells >= 0)).all(axis=1, keepdims=True)
-        return np.where(readable, cells, -1)
-
-    def triples(self, cells: Ints) -> Ints:
-        """(n, H−1): the triples that occurred on the way through these cells (of no meaning where there are none)."""
-        H, S, A = self.cell_index.shape
-        pairs = np.flatnonzero(self.cell_index >= 0)[cells] % (S * A)  # a cell is (h, s, a): s·A + a
-        states, actions = pairs // A, pairs % A
-        triples = self.triple_index[np.arange(H - 1), states[:, :-1], actions[:, :-1], states[:, 1:]]
-        return np.asarray(triples, dtype=np.int64)
+            return np.full((n, H), -1, dtype=np.int64)
+        return self.tables.walks(episodes.states[:, :H], episodes.actions)
 
     def on_grid(self, losses: Floats) -> Ints:
         """(n, cells): loss tables (n, H, S, A) in grid units, on the cells that can occur.
 
         A table with a value that is not in [0, 1] counts as zeros."""
-        told = losses[:, self.layers.mask].reshape(len(losses), -1)
-        readable = ((told >= 0.0) & (told <= 1.0)).all(axis=1, keepdims=True)
-        if not readable.all():
-            told = np.where(readable, told, 0.0)
-        return np.rint(told / self.grid).astype(np.int64)
+        return self.tables.on_grid(losses[:, self.layers.mask].reshape(len(losses), -1))
 
     def contribution(self, episodes: Episodes, losses: Floats) -> dict[str, Ints]:
         """Sums over users of what each table holds.
@@ -155,7 +136,7 @@ class LossSpec:
             np.add.at(table, cells, np.take_along_axis(units[read], cells, axis=1))
         return {
             "visits": np.bincount(cells.reshape(-1), minlength=sizes["visits"]),
-            "transitions": np.bincount(self.triples(cells).reshape(-1), minlength=sizes["transitions"]),
+            "transitions": np.bincount(self.tables.triples(cells).reshape(-1), minlength=sizes["transitions"]),
             "losses": table,
         }
 

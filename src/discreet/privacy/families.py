@@ -26,7 +26,8 @@ from discreet.privacy.accounting import (
     laplace_entry,
     laplace_scale,
 )
-from discreet.privacy.noise import LARGEST_SCALE, SMALLEST_SCALE, DiscreteGaussian, DiscreteLaplace, NoiseSource
+from discreet.privacy.envelope import LARGEST_SCALE, SMALLEST_SCALE
+from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from discreet.privacy.tails import gaussian_union_width, laplace_union_width
 
 Mechanism = Literal["laplace", "gaussian"]

@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy import stats
 
+from discreet.device import Tables
+from discreet.device.bits import BitEncoder, CountBits
 from discreet.mdp import Floats, Ints
 from discreet.people.counting import StepCounts
 from discreet.people.counts import CountSpec
@@ -39,7 +41,7 @@ from discreet.privacy.trust.local import LocalLaplace, LocalSampled
 from discreet.privacy.trust.one_hot import OneHot
 from discreet.privacy.trust.shuffle import Shuffle
 from discreet.privacy.trust.shuffle_law import tables_of
-from discreet.privacy.trust.shuffler import BitEncoder, CountBits
+from discreet.privacy.trust.shuffler import noise_sums
 from discreet.releases.counts import PrivateCounts
 from discreet.releases.histograms import Cells
 
@@ -97,6 +99,8 @@ def _local_sampled(s: Settings) -> Game:
     """One user's sampled step, replaced: whatever step she draws, her items in the two worlds differ."""
     spec = CountTables(s.horizon, s.states, s.actions).spec()
     encoder = LocalSampled(Budget.pure(s.epsilon)).open(spec, 1, NoiseSource.secure()).encoder
+    tables = encoder.tables
+    assert isinstance(tables, Tables)
     cells = ((0, 0), (s.states - 1, s.actions - 1))
     # item (s, a, s, 1) of the pooled table
     item = [2 * ((x * s.actions + a) * s.states + x) + 1 for x, a in cells]
@@ -105,7 +109,7 @@ def _local_sampled(s: Settings) -> Game:
         x, a = cells[world]
         states = np.full((trials, s.horizon + 1), x)
         actions = np.full((trials, s.horizon), a)
-        items = encoder.items(states, actions, np.ones(actions.shape), noise)
+        items = tables.items(states, actions, np.ones(actions.shape), noise)
         return encoder.randomise(items, noise).astype(np.float64)
 
     def scores(view: Floats) -> Floats:
@@ -226,7 +230,7 @@ def _shuffle(s: Settings) -> Game:
     def views(world: int, trials: int, noise: NoiseSource) -> Floats:
         stacked = CountSpec(S, A * trials, H, pooled=False, grid=1.0)  # all copies in one batch, side by side
         encoder = BitEncoder(CountBits(tables_of(stacked)), s.users, bits.each, bits.flips)
-        sums = encoder.noise_sums(s.users, noise).reshape(trials, -1) + walks[world]
+        sums = noise_sums(encoder, s.users, noise).reshape(trials, -1) + walks[world]
         return np.asarray(sums[:, changed] - M * p, dtype=np.float64)
 
     def scores(view: Floats) -> Floats:

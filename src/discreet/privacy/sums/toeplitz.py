@@ -11,8 +11,9 @@ import numpy as np
 from discreet.mdp import Floats, Ints, frozen
 from discreet.people.counts import LARGEST_SUM, CountSpec
 from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
+from discreet.privacy.envelope import LARGEST_SCALE
 from discreet.privacy.families import Family, Shares, calibrated, check_common, reward_rounding, share_weights
-from discreet.privacy.noise import LARGEST_SCALE, NoiseSource
+from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import CountStream, assumptions, natural
 from discreet.releases.counts import PerTable
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from discreet.device.encoders import below
+from discreet.device.sampler import below
 from discreet.mdp import Floats
 from discreet.people.counts import CountSpec
 from discreet.privacy.accounting import (

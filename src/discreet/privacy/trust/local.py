@@ -15,14 +15,16 @@ from typing import Literal
 
 import numpy as np
 
-from discreet.device.encoders import LaplaceEncoder, Report, SampledEncoder, Tables, unary_cost
+from discreet.device import LaplaceEncoder, Report, SampledEncoder, Tables
+from discreet.device.sampler import unary_cost
 from discreet.mdp import Ints
 from discreet.people.counts import LARGEST_SUM, Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
 from discreet.privacy.crowd import Crowd, Keeper
+from discreet.privacy.envelope import exponential_bounds
 from discreet.privacy.families import Shares, calibrated, check_common, reward_rounding, share_weights
-from discreet.privacy.noise import NoiseSource, exponential_bounds
+from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
 from discreet.privacy.sums.streams import assumptions, natural
 from discreet.privacy.tails import running_width
@@ -245,7 +247,8 @@ class LocalSampledStream(Keeper):
     def __init__(self, privatizer: LocalSampled, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         self._spec, self._noise, self._beta = spec, noise, privatizer.beta
         self._crowd = Crowd(num_episodes)
-        self.encoder = SampledEncoder(_tables(spec), unary_flips(privatizer.budget.total("laplace")))
+        self._tables = _tables(spec)
+        self.encoder = SampledEncoder(self._tables, unary_flips(privatizer.budget.total("laplace")))
         self._ons = np.zeros(self.encoder.num_items, dtype=np.int64)
         q = self.encoder.flips / 2**64
         self._share = q
@@ -283,7 +286,7 @@ class LocalSampledStream(Keeper):
         n = len(contribution)
         self._crowd.check(n)
         episodes = self._spec.readable(contribution)
-        items = self.encoder.items(episodes.states, episodes.actions, episodes.rewards, self._noise)
+        items = self._tables.items(episodes.states, episodes.actions, episodes.rewards, self._noise)
         items = np.append(items, np.full(episodes.silent, -1, dtype=np.int64))
         self._ons += summed_bits(self.encoder, items, self._noise)
         self._crowd.size += n

@@ -1,21 +1,30 @@
-"""Adversarial problems in the local model: every user randomises her own record. Proofs: losses.md."""
+"""Adversarial problems in the local model: every user randomises her own record. Proofs: losses.md.
+
+`add` simulates users; real ones ask for `encoder_for` them, fill it in on their devices (discreet/device/losses.py)
+and send one report, which `add_report` admits.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from discreet.device.encoders import below, unary_cost
+from discreet.device import LaplaceEncoder, LossEncoder, Report, SampledEncoder
+from discreet.device.losses import flipped
+from discreet.device.sampler import below, chosen, unary_cost
 from discreet.mdp import Floats, Ints
+from discreet.people.counts import LARGEST_SUM
 from discreet.people.episodes import Episodes
-from discreet.people.losses import LossSpec
+from discreet.people.losses import TABLES, LossSpec
 from discreet.privacy.accounting import Budget, LedgerEntry, guarantee_of
 from discreet.privacy.families import check_common, union_width
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
-from discreet.privacy.trust.local import COMPOUND, ONE_REPORT, sum_of_noises, summed_width, unary_flips
+from discreet.privacy.trust.local import ONE_REPORT, sum_of_noises, summed_bits, summed_width, unary_flips
 from discreet.privacy.trust.losses import PUBLIC_LAYERS, PUBLIC_LOSSES, CentralLosses, LossPrivatizer, LossStream
 from discreet.releases.counts import PrivateLosses
 
@@ -87,9 +96,8 @@ class LocalLossStream(LossStream):
         self._noise = noise
         self._bandit = spec.feedback == "bandit"
         self._public = privatizer.public_losses
-        self._step_items = spec.sizes["visits"] if spec.layers.horizon == 1 else self._num_items(spec)
-        self._flips = unary_flips(epsilon)
-        self._q = self._flips / 2**64
+        self.encoder = SampledEncoder(spec.tables, unary_flips(epsilon))  # of a step; of cells: `encoder_for`
+        self._q = self.encoder.flips / 2**64
         self._cells = chosen_cells(epsilon, XA)
         self._bit_flips = unary_flips(epsilon / self._cells)
         self._bit_q = self._bit_flips / 2**64
@@ -101,7 +109,7 @@ class LocalLossStream(LossStream):
             2.0,
             math.sqrt(self._q * (1.0 - self._q)) / (0.5 - self._q),
             1,
-            unary_cost(self._flips),
+            unary_cost(self.encoder.flips),
         )
         # Everyone sends one of two reports, chosen by a public coin: the guarantee is the larger of the two.
         bits = LedgerEntry(
@@ -128,7 +136,8 @@ class LocalLossStream(LossStream):
             ),
         )
         self._split = split
-        self._ons = np.zeros(self._width_of_items, dtype=np.int64)
+        self._asked: dict[str, SampledEncoder | LossEncoder] = {}
+        self._ons = np.zeros(self.encoder.num_items, dtype=np.int64)
         self._steppers = 0
         self._loss_sums, self._loss_variance = np.zeros(XA), 0.0
         self._public_sums = np.zeros(XA, dtype=np.int64)
@@ -136,50 +145,46 @@ class LocalLossStream(LossStream):
         self._count_deviation = 0.0
         self._losses, self._latest, self._block_start = np.zeros(XA), np.zeros(XA), np.zeros(XA)
 
-    def _num_items(self, spec: LossSpec) -> int:
-        """One item per triple between layers, and per cell of the last layer."""
-        return spec.sizes["transitions"] + len(spec.layers.states[-1]) * spec.layers.num_actions
+    # Users' own messages ------------------------------------------------------------------------------------------
 
-    @property
-    def _width_of_items(self) -> int:
-        return self._step_items * (2 if self._bandit else 1)
+    def encoder_for(self, user: str) -> SampledEncoder | LossEncoder:
+        """What this user is asked for. Public coins decide when she first asks, and asking again changes nothing."""
+        if not self._split:
+            return self.encoder
+        if user not in self._asked:
+            heads = int(below(self._noise, 2, 1)[0]) == 0
+            self._asked[user] = self.encoder if heads else self._cells_encoder()
+        return self._asked[user]
+
+    def _cells_encoder(self) -> LossEncoder:
+        tables = self.spec.tables
+        return LossEncoder(tables, chosen(self._noise, tables.cells[2], self._cells), self._bit_flips)
+
+    def add_report(self, report: Report, losses: Floats | None = None) -> None:
+        """One user's own message, made with the encoder she was given; a second one of hers is refused.
+
+        `losses` is the loss table (H, S, A) of her episode where losses are public.
+        """
+        public = _public_units(self.spec, self._public, losses)
+        self._crowd.claim(report.user)
+        encoder = self._asked.pop(report.user, None if self._split else self.encoder)
+        if encoder is None:
+            raise ValueError("this user has not been asked for a report; nothing was added")
+        bits = encoder.values(report)
+        if isinstance(encoder, LossEncoder):
+            self._add_bits(np.array([encoder.cells]), bits[None])
+        else:
+            self._ons += bits
+            self._steppers += 1
+        self._public_sums += public
+        self._enter(1)
+
+    # Simulated users ----------------------------------------------------------------------------------------------
 
     def _items(self, episodes: Episodes, losses: Floats) -> Ints:
-        """The item of a step drawn by every user's own coin, −1 where her episode cannot be read. Full information
-        never needs the last step."""
-        spec = self.spec
-        n, H = len(episodes), spec.layers.horizon
-        cells = spec.cells(episodes)
-        if not self._bandit and H == 1:
-            return np.full(n, -1, dtype=np.int64)
-        h = below(self._noise, H if self._bandit else H - 1, n)
-        rows = np.arange(n)
-        items = np.empty(n, dtype=np.int64)
-        last = h == H - 1
-        first_last = spec.sizes["visits"] - len(spec.layers.states[-1]) * spec.layers.num_actions
-        items[last] = spec.sizes["transitions"] + cells[last, H - 1] - first_last
-        if H > 1:
-            items[~last] = spec.triples(cells)[rows[~last], h[~last]]
-        if self._bandit:
-            units = spec.on_grid(losses)[rows, cells[rows, h]]
-            items = 2 * items + (below(self._noise, spec.units, n) < units)
-        return np.where(cells[:, 0] >= 0, items, -1)
-
-    def _sum_of_messages(self, items: Ints) -> Ints:
-        """How many messages have each bit on; a simulation with many users draws Bin(c, ½) + Bin(n−c, q)."""
-        n, D = items.size, self._width_of_items
-        if self._noise.simulation and n >= COMPOUND:
-            own = np.bincount(items[items >= 0], minlength=D)
-            rng = self._noise.generator()
-            return np.asarray(rng.binomial(own, 0.5) + rng.binomial(n - own, self._q), dtype=np.int64)
-        total = np.zeros(D, dtype=np.int64)
-        for item in items:
-            words = self._noise.words(D)
-            on = words < np.uint64(self._flips)
-            if item >= 0:
-                on[item] = words[item] < np.uint64(2**63)
-            total += on
-        return total
+        """The items of steps drawn by every user's own coin, −1 where an episode cannot be read."""
+        units = self.spec.on_grid(losses) if self._bandit else np.zeros((len(episodes), 0), dtype=np.int64)
+        return self.spec.tables.items(self.spec.cells(episodes), units, self._noise)
 
     def _add(self, episodes: Episodes, losses: Floats) -> None:
         n = len(episodes)
@@ -188,25 +193,30 @@ class LocalLossStream(LossStream):
         # Fair public coins, not turns: an adversary who knows the turns could show the reporters what it likes.
         order = self._noise.generator().integers(2, size=n) if self._split else np.zeros(n, dtype=np.int64)
         steppers, reporters = np.flatnonzero(order == 0), np.flatnonzero(order == 1)
-        chosen = Episodes(episodes.states[steppers], episodes.actions[steppers], episodes.rewards[steppers])
-        self._ons += self._sum_of_messages(self._items(chosen, losses[steppers]))
+        walks = Episodes(episodes.states[steppers], episodes.actions[steppers], episodes.rewards[steppers])
+        self._ons += summed_bits(self.encoder, self._items(walks, losses[steppers]), self._noise)
         self._steppers += len(steppers)
         if len(reporters):
             self._report_cells(losses[reporters])
 
     def _report_cells(self, losses: Floats) -> None:
-        """j cells per user by public coins; each as a randomised bit, unbiased after the server's correction."""
+        """j cells per user by public coins; each as a randomised bit."""
         spec, j = self.spec, self._cells
         n, XA = len(losses), spec.layers.num_cells
         units = spec.on_grid(losses)
         rng = self._noise.generator()  # public coins
-        chosen = np.argpartition(rng.random((n, XA)), j - 1, axis=1)[:, :j]
-        bits = below(self._noise, spec.units, n * j).reshape(n, j) < np.take_along_axis(units, chosen, axis=1)
-        flips = self._noise.words(n * j).reshape(n, j) < np.uint64(self._bit_flips)
-        values = ((bits ^ flips) - self._bit_q) / (1.0 - 2.0 * self._bit_q)
+        cells = np.argpartition(rng.random((n, XA)), j - 1, axis=1)[:, :j]
+        bits = flipped(np.take_along_axis(units, cells, axis=1), spec.units, self._bit_flips, self._noise)
+        self._add_bits(cells, bits)
+
+    def _add_bits(self, cells: Ints, bits: NDArray[Any]) -> None:
+        """Bits (n, j) on these cells; unbiased after the server's correction."""
+        n, j = cells.shape
+        XA = self.spec.layers.num_cells
+        values = (bits - self._bit_q) / (1.0 - 2.0 * self._bit_q)
         # Two users stand for one reporter (the other reported a step), XA/j cells for one drawn.
         weight = 2.0 * XA / j
-        np.add.at(self._loss_sums, chosen, weight * values)
+        np.add.at(self._loss_sums, cells, weight * values)
         self._loss_variance += n * report_variance(XA, j, self._bit_q)
 
     def _estimates(self) -> Floats:
@@ -266,6 +276,17 @@ class LocalLossStream(LossStream):
         )
 
 
+def _public_units(spec: LossSpec, public: bool, losses: Floats | None) -> Ints:
+    """A public loss table in grid units, zeros where losses are not public; the caller's mistake is refused."""
+    if public != (losses is not None):
+        raise ValueError("a loss table comes with a report where losses are public, and only there")
+    if losses is None:
+        return np.zeros(spec.layers.num_cells, dtype=np.int64)
+    if losses.shape != spec.cell_index.shape:
+        raise ValueError(f"the loss table has shape {losses.shape}; expected (H, S, A) = {spec.cell_index.shape}")
+    return np.asarray(spec.on_grid(losses[None])[0])
+
+
 class LocalLaplaceLossStream(LossStream):
     """Laplace noise on every counter of every user: the printed local form at its true scale."""
 
@@ -279,6 +300,14 @@ class LocalLaplaceLossStream(LossStream):
         self.guarantee = guarantee_of(
             entries, "local", "replace", privatizer.budget, assumptions=assumptions(spec.num_episodes, noise, *told)
         )
+        visits, transitions, losses = (
+            None if family.entry is None else family.scale for family in self._families.values()
+        )
+        self.encoder = LaplaceEncoder(spec.tables, (visits, transitions, losses))
+        self._public = privatizer.public_losses
+        # 64 scales are passed with probability e⁻⁶⁴ per counter: room enough for honest reports.
+        largest = max(family.scale for family in self._families.values())
+        self._reach = math.ceil(spec.layers.horizon * spec.units + 64 * largest)
         self._totals = {name: np.zeros(size, dtype=np.int64) for name, size in spec.sizes.items()}
         self._shown = {name: np.zeros(size) for name, size in spec.sizes.items()}
         self._latest = np.zeros(spec.sizes["losses"])
@@ -294,6 +323,29 @@ class LocalLaplaceLossStream(LossStream):
             self._loss_width = spec.grid * union_width(
                 self._families["losses"], [1], [float(spec.num_episodes)], privatizer.beta / 3
             )
+
+    def encoder_for(self, user: str) -> LaplaceEncoder:
+        """What this user is asked for: what everyone is."""
+        return self.encoder
+
+    def add_report(self, report: Report, losses: Floats | None = None) -> None:
+        """One user's own message; a second one of hers is refused. `losses`: her table where losses are public."""
+        public = _public_units(self.spec, self._public, losses)
+        self._crowd.claim(report.user)
+        values = self.encoder.values(report)
+        if np.abs(values.astype(np.float64)).max() > self._reach:
+            raise ValueError("a report holds a number that no honest device sends; nothing was added")
+        ends = np.cumsum(self.encoder.sizes)[:-1]
+        totals = {
+            name: self._totals[name] + part if part.size else self._totals[name]
+            for name, part in zip(TABLES, np.split(values, ends), strict=True)
+        }
+        if max(np.abs(table.astype(np.float64)).max(initial=0.0) for table in totals.values()) >= LARGEST_SUM:
+            raise ValueError("the sums of the reports would overflow 64 bits; nothing was added")
+        if self._public:
+            totals["losses"] = totals["losses"] + public
+        self._totals = totals
+        self._enter(1)
 
     def _add(self, episodes: Episodes, losses: Floats) -> None:
         n = len(episodes)

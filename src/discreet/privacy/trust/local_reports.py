@@ -1,6 +1,6 @@
 """Spotlight without a trusted curator: one randomised message per user about one announced step.
 
-The encoder (`ReportEncoder`, client.py) is what a server publishes and a device fills in. Proof: local_reports.md.
+A server publishes the encoder (`ReportEncoder`), a device (discreet/device) fills it in. Proof: local_reports.md.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from discreet.device.encoders import Report, ReportEncoder, Tables
+from discreet.device import Report, ReportEncoder, Tables
 from discreet.mdp import Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
 from discreet.privacy.crowd import Crowd, Keeper
-from discreet.privacy.noise import NoiseSource, exponential_bounds
+from discreet.privacy.envelope import exponential_bounds
+from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.trust.local import CHUNK, COMPOUND, ONE_REPORT, unary_flips
 from discreet.privacy.trust.reports import (

@@ -30,6 +30,7 @@ from discreet.privacy.accounting import (
     tree_levels,
 )
 from discreet.privacy.crowd import Crowd, Keeper
+from discreet.privacy.envelope import LARGEST_SCALE
 from discreet.privacy.families import (
     Family,
     Mechanism,
@@ -39,7 +40,7 @@ from discreet.privacy.families import (
     samplable,
     union_width,
 )
-from discreet.privacy.noise import LARGEST_SCALE, NoiseSource
+from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.sums.toeplitz import MOST_BITS, square_root
 from discreet.privacy.tails import popcount_classes
@@ -188,6 +189,14 @@ class LossStream(Keeper, ABC):
         self._release: PrivateLosses | None = None
 
     @property
+    def _users(self) -> int:
+        return self._crowd.size
+
+    def _enter(self, users: int) -> None:
+        self._crowd.size += users
+        self._block += users
+
+    @property
     def ledger(self) -> tuple[LedgerEntry, ...]:
         return self.guarantee.entries
 
@@ -200,8 +209,7 @@ class LossStream(Keeper, ABC):
         self.spec.check(episodes, losses)
         self._crowd.check(n)
         self._add(episodes, losses)
-        self._crowd.size += n
-        self._block += n
+        self._enter(n)
 
     def close_counts(self) -> None:
         """The next release shows the transitions of everyone so far."""

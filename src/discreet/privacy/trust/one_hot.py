@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from discreet.device.encoders import below
+from discreet.device.sampler import below
 from discreet.kernels import one_hot as kernel
 from discreet.mdp import Floats, Ints
 from discreet.people.counting import StepCounts, Trajectories

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from discreet.device.encoders import below
+from discreet.device.sampler import below
 from discreet.kernels import spotlight as kernel
 from discreet.mdp import Ints
 from discreet.people.counts import Counts, CountSpec

@@ -13,7 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from discreet.device.encoders import below
+from discreet.device.bits import BitEncoder, CountBits, Messages
+from discreet.device.sampler import below
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
@@ -32,7 +33,7 @@ from discreet.privacy.trust.shuffle_law import (
     printed_guarantee,
     shared_assumptions,
 )
-from discreet.privacy.trust.shuffler import BitEncoder, CountBits, Messages, Tally, unbiased
+from discreet.privacy.trust.shuffler import Tally, noise_sums, unbiased
 from discreet.releases.batches import Batch
 from discreet.releases.counts import PerTable, PrivateCounts
 
@@ -224,7 +225,7 @@ class ShuffleStream(_CountStream):
         """Noisy sums of all batches; without new users, the last release again."""
         if self._users:
             encoder = self.encoder(self._users)
-            sums = self._raw + encoder.noise_sums(self._users, self._noise)
+            sums = self._raw + noise_sums(encoder, self._users, self._noise)
             batch = Tally(sums, self._users)
             self._raw, self._users = np.zeros_like(self._raw), 0
             self._enter(encoder, batch)
@@ -379,7 +380,7 @@ class BatchStream(_CountStream):
                 N, T, _ = np.split(raw, np.cumsum(self._sizes)[:-1])
                 layers = N.reshape(self._shapes[0])[h], T.reshape(self._shapes[1])[h]
                 raw = np.concatenate([table.ravel() for table in layers])
-            batch = Tally(raw + encoder.noise_sums(self._users, self._noise), self._users)
+            batch = Tally(raw + noise_sums(encoder, self._users, self._noise), self._users)
             self._users = 0
             self._enter(encoder, batch)
         return self._last

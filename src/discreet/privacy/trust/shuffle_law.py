@@ -7,14 +7,15 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from discreet.device.encoders import Tables
+from discreet.device.bits import HALF, BitEncoder, Messages, Statistic, honest_users
+from discreet.device.tables import Tables
 from discreet.people.counts import CountSpec
 from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
-from discreet.privacy.trust.shuffler import HALF, BitEncoder, Messages, Statistic, Tally, honest_users, tally
+from discreet.privacy.trust.shuffler import Tally, tally
 
 MECHANISM = "shuffled-bits"
 TRUSTED = "a shuffler permutes the single messages of every complete batch and reveals nothing else"

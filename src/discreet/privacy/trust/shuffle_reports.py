@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from discreet.device.bits import BitEncoder, FirstVisitBits, Messages, honest_users
 from discreet.kernels import spotlight as kernel
 from discreet.mdp import Ints
 from discreet.people.counts import Counts, CountSpec
@@ -33,7 +34,7 @@ from discreet.privacy.trust.shuffle_law import (
     entry_of,
     shared_assumptions,
 )
-from discreet.privacy.trust.shuffler import BitEncoder, FirstVisitBits, Messages, Tally, honest_users, unbiased
+from discreet.privacy.trust.shuffler import Tally, noise_sums, unbiased
 from discreet.problem import PublicStructure
 from discreet.releases.reports import PrivateReports, Targets
 
@@ -162,7 +163,7 @@ class ShuffleReportStream(ShuffledStream):
         if self._users:
             encoder = self.encoder(self._users)
             own = self._histogram[self.alphabet.admitted[self._announced().rows]]
-            batch = Tally(own + encoder.noise_sums(self._users, self._noise), self._users)
+            batch = Tally(own + noise_sums(encoder, self._users, self._noise), self._users)
             self._users = 0
             self._enter(encoder, batch)
         return self._last

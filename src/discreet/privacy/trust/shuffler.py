@@ -1,436 +1,35 @@
 """Three roles that share nothing but messages: users encode bits, a shuffler permutes messages, an analyzer counts.
 
-A message is one bit with the number of the counter it belongs to. Every user sends, for every counter, her own bit
-and `noise_bits` random ones, zeros included, so that the number of messages says nothing about her. The shuffler
+Users run discreet/device/bits.py (`BitEncoder`) and nothing of this file. The shuffler
 permutes single messages of a complete batch and passes on no other; what leaves it is, per counter, how many ones
 there are, and no more. The analyzer sees a batch once: whatever it makes of it, its users have reported.
 
-Nothing here needs the server: a device imports this file, numpy, the noise source and the accounting, with which it
-finds out itself how private an encoder is. Proof: shuffle.md.
+Nothing here needs the server. Proof: shuffle.md.
 As a process of its own the shuffler is `python -m discreet.privacy.trust.shuffler FOLDER OUT --encoder FILE`.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import math
 import os
-import re
-import secrets
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from discreet.device.encoders import Tables, below
-from discreet.privacy import binomial
+from discreet.device.bits import MESSAGE, BitEncoder, Messages
+from discreet.device.sampler import Ints
 from discreet.privacy.noise import NoiseSource
 
-Relation = Literal["replace", "zero-out"]
-Ints = NDArray[np.int64]
-Messages = NDArray[Any]  # of type MESSAGE
-MESSAGE = np.dtype([("label", "<u4"), ("bit", "u1")])
-HALF = 1 << 63
 #: Random words drawn at once while bits are made.
 CHUNK = 1 << 18
-#: Messages, and steps of an episode, that a device is ready for.
-MOST_MESSAGES = 1 << 28
-#: Largest whole number that every reader of JSON keeps; larger ones are written as text.
-_EXACT = 1 << 53
 
 
 class BadBatch(ValueError):
     """Messages are not what users of this batch would have sent: they are not passed on, or nothing is estimated."""
-
-
-# Public numbers as JSON ---------------------------------------------------------------------------------------------
-
-
-def _written(value: int) -> int | str:
-    return value if value <= _EXACT else str(value)
-
-
-def _whole(message: dict[str, Any], name: str) -> int:
-    value = message[name]
-    if isinstance(value, str) and re.fullmatch("[1-9][0-9]{15,38}", value) and int(value) > _EXACT:
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _EXACT:
-        raise ValueError(f"{name} must be a whole number, and above 2⁵³ its digits as text")
-    return value
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-        raise ValueError(f"{name} must be a finite number")
-    return float(value)
-
-
-def _flag(message: dict[str, Any], name: str) -> bool:
-    if not isinstance(message[name], bool):
-        raise ValueError(f"{name} must be true or false")
-    return bool(message[name])
-
-
-def _check_fields(message: Any, what: str, names: Collection[str]) -> None:
-    if not isinstance(message, dict) or set(message) != set(names):
-        raise ValueError(f"{what} must have these fields and no others: {', '.join(sorted(names))}")
-
-
-def _tables_from_json(message: Any) -> Tables:
-    sizes = "num_states", "num_actions", "horizon", "stages"
-    _check_fields(message, "tables", (*sizes, "grid", "reward_range"))
-    limits = message["reward_range"]
-    if not isinstance(limits, list | tuple) or len(limits) != 2:
-        raise ValueError("reward_range must be two numbers")
-    low, high = (_number(limit, "reward_range") for limit in limits)
-    states, actions, horizon, stages = (_whole(message, name) for name in sizes)
-    return Tables(states, actions, horizon, stages, _number(message["grid"], "grid"), (low, high))
-
-
-def _check_tables(tables: Tables) -> None:
-    low, high = tables.reward_range
-    if tables.grid < 2.0**-52 or not math.isfinite(high - low):
-        raise ValueError("a reward cannot become a fair bit: the grid must be at least 2⁻⁵² and the range finite")
-    if 2 * tables.num_states * (tables.cells[0] + 1) > _EXACT:
-        raise ValueError("the tables have more than 2⁵³ counters; no device can report on them")
-
-
-# Users --------------------------------------------------------------------------------------------------------------
-
-
-def readable_steps(
-    tables: Tables, states: ArrayLike, actions: ArrayLike, rewards: ArrayLike
-) -> tuple[Ints, Ints, Ints] | None:
-    """`Tables.steps` of one episode; None for whatever is no episode of the tables, of which nothing is reported."""
-    try:
-        s, a, r = np.asarray(states), np.asarray(actions), np.asarray(rewards)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    if (
-        r.dtype.kind not in "biuf"
-        or a.ndim != 1
-        or a.size > tables.horizon
-        or r.shape != a.shape
-        or s.shape != (a.size + 1,)
-    ):
-        return None
-    for values, limit in ((s, tables.num_states), (a, tables.num_actions)):
-        whole = values.size == 0 or np.issubdtype(values.dtype, np.integer)
-        if not whole or (values.size and not (values.min() >= 0 and values.max() < limit)):
-            return None
-    return None if np.isnan(r).any() else tables.steps(s, a, r)
-
-
-@dataclass(frozen=True)
-class CountBits:
-    """Which counters an episode switches on: visits (g,s,a), transitions (g,s,a,s'), rewards (g,s,a).
-
-    Only the first visit to a cell (g,s,a) counts, so that every counter moves by one bit; it is chosen before its
-    outcome is seen. The reward becomes a bit with P(1) = the reward, clipped, scaled to [0, 1] and on the grid.
-    `layer` (staged problems) leaves visits and transitions of one step only, and no rewards.
-    """
-
-    tables: Tables
-    layer: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_tables(self.tables)
-        if self.layer is not None and not (self.tables.stages > 1 or self.tables.horizon == 1):
-            raise ValueError("one layer of a pooled problem is not defined; leave layer out or count per step")
-        if self.layer is not None and not 0 <= self.layer < self.tables.stages:
-            raise ValueError(f"layer is {self.layer}; it must be in 0..{self.tables.stages - 1}")
-
-    @property
-    def num_counters(self) -> int:
-        visits, transitions, rewards = self.tables.cells
-        return visits + transitions + rewards if self.layer is None else (visits + transitions) // self.tables.stages
-
-    @property
-    def most_changes(self) -> int:
-        """Counters one user can switch on: three per cell she can visit first, or two in one layer."""
-        return 3 * min(self.tables.horizon, self.tables.cells[0]) if self.layer is None else 2
-
-    def ones(self, states: ArrayLike, actions: ArrayLike, rewards: ArrayLike, noise: NoiseSource) -> Ints:
-        """The counters of one episode: raw, they stay on the device. None at all for what is no episode."""
-        coins = below(noise, self.tables.reward_units, self.tables.horizon)
-        steps = readable_steps(self.tables, states, actions, rewards)
-        if steps is None:
-            return np.zeros(0, dtype=np.int64)
-        pairs, triples, units = steps
-        visits, transitions, _ = self.tables.cells
-        if self.layer is not None:
-            here = slice(self.layer, self.layer + 1)
-            cells = visits // self.tables.stages
-            first = self.layer * cells
-            own = pairs[here] - first
-            return np.concatenate([own, cells + triples[here] - first * self.tables.num_states])
-        _, first_visits = np.unique(pairs, return_index=True)
-        pairs, triples, units = pairs[first_visits], triples[first_visits], units[first_visits]
-        paid = pairs[coins[first_visits] < units]
-        return np.concatenate([pairs, visits + triples, visits + transitions + paid])
-
-    def to_json(self) -> dict[str, Any]:
-        return {"statistic": "counts", "tables": asdict(self.tables), "layer": self.layer}
-
-
-@dataclass(frozen=True)
-class FirstVisitBits:
-    """At most one counter per episode: her first visit to a wanted cell, as (cell, successor, reward bit).
-
-    `items` are 2S·cell + 2·s' + bit, increasing; an outcome that is not among them counts as no report.
-    """
-
-    tables: Tables
-    items: tuple[int, ...]
-    has_start: bool = False
-    last_successor: bool = True
-
-    def __post_init__(self) -> None:
-        _check_tables(self.tables)
-        object.__setattr__(self, "items", tuple(int(item) for item in self.items))
-        if any(b <= a for a, b in zip(self.items, self.items[1:], strict=False)) or not self.items:
-            raise ValueError("items must be increasing, and there must be at least one")
-        end = 2 * self.tables.num_states * (self.tables.cells[0] + self.has_start)
-        if self.items[0] < 0 or self.items[-1] >= end:
-            raise ValueError(f"an item lies outside 0..{end - 1}, the sub-cells of the tables")
-
-    @property
-    def num_counters(self) -> int:
-        return len(self.items)
-
-    @property
-    def most_changes(self) -> int:
-        return 1
-
-    @cached_property
-    def _place(self) -> dict[int, int]:
-        return {item: place for place, item in enumerate(self.items)}
-
-    @cached_property
-    def _wanted(self) -> frozenset[int]:
-        return frozenset(item // (2 * self.tables.num_states) for item in self.items)
-
-    def ones(self, states: ArrayLike, actions: ArrayLike, rewards: ArrayLike, noise: NoiseSource) -> Ints:
-        """Her counter, or none: raw, it stays on the device. None for what is no episode."""
-        t = self.tables
-        coin = int(below(noise, t.reward_units, 1)[0])
-        steps = readable_steps(t, states, actions, rewards)
-        if steps is None:
-            return np.zeros(0, dtype=np.int64)
-        pairs, triples, units = steps
-        item = -1
-        if self.has_start and t.cells[0] in self._wanted:
-            item = 2 * t.num_states * t.cells[0] + 2 * int(np.asarray(states)[0])
-        else:
-            for h, cell in enumerate(pairs.tolist()):
-                if cell in self._wanted:
-                    ends = h == t.horizon - 1 and not self.last_successor
-                    successor = 0 if ends else int(triples[h]) % t.num_states
-                    item = 2 * (cell * t.num_states + successor) + (coin < int(units[h]))
-                    break
-        place = self._place.get(item, -1)
-        return np.array([place] if place >= 0 else [], dtype=np.int64)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "statistic": "first-visit",
-            "tables": asdict(self.tables),
-            "items": list(self.items),
-            "has_start": self.has_start,
-            "last_successor": self.last_successor,
-        }
-
-
-Statistic = CountBits | FirstVisitBits
-
-
-def _statistic_from_json(message: dict[str, Any]) -> Statistic:
-    tables = _tables_from_json(message["tables"])
-    if message["statistic"] == "counts":
-        return CountBits(tables, None if message["layer"] is None else _whole(message, "layer"))
-    items = message["items"]
-    if not isinstance(items, list | tuple):
-        raise ValueError("items must be a list of whole numbers")
-    places = tuple(_whole({"items": item}, "items") for item in items)
-    return FirstVisitBits(tables, places, _flag(message, "has_start"), _flag(message, "last_successor"))
-
-
-@dataclass(frozen=True)
-class BitEncoder:
-    """What a server publishes before a batch: what to report, and how much noise every user adds to every counter.
-
-    P(noise bit = 1) = flips/2⁶⁴. `users` is the announced size of the batch, `reliable` how many of them must add
-    their noise (None: all); fewer are not passed on. Nothing of this is taken on trust: `encode` refuses numbers
-    that give less privacy than the device was told to ask for.
-    """
-
-    statistic: Statistic
-    users: int
-    noise_bits: int
-    flips: int
-    reliable: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.users < 2:
-            raise ValueError(f"a batch of {self.users} cannot be shuffled; at least 2 users are needed")
-        if self.noise_bits < 0:
-            raise ValueError(f"noise_bits is {self.noise_bits}; it must not be negative")
-        if not 0 <= self.flips <= HALF:
-            raise ValueError(f"flips is {self.flips}; it must be a share of 2⁶⁴, at most one half")
-        if self.reliable is None:
-            object.__setattr__(self, "reliable", self.users)
-        if not 1 <= self.counted_on <= self.users:
-            raise ValueError(f"reliable is {self.reliable}; it must lie in 1..{self.users}, the number of users")
-
-    @property
-    def counted_on(self) -> int:
-        """How many users must add their noise."""
-        assert self.reliable is not None
-        return self.reliable
-
-    @property
-    def num_counters(self) -> int:
-        return self.statistic.num_counters
-
-    @property
-    def probability(self) -> float:
-        return self.flips / 2.0**64
-
-    @property
-    def messages_per_user(self) -> int:
-        return self.num_counters * (1 + self.noise_bits)
-
-    @property
-    def needed(self) -> int:
-        """The fewest users whose messages are passed on."""
-        return max(2, self.counted_on)
-
-    @cached_property
-    def form(self) -> str:
-        """Names the encoder by its public numbers: SHA-256 of its JSON."""
-        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
-
-    def to_json(self) -> dict[str, Any]:
-        """Public numbers; whole ones above 2⁵³ as text."""
-        numbers = {name: _written(getattr(self, name)) for name in _NUMBERS}
-        return {**self.statistic.to_json(), **numbers}
-
-    @classmethod
-    def from_json(cls, message: dict[str, Any]) -> BitEncoder:
-        """The encoder that a server has published; anything that is not exactly one is refused with a ValueError."""
-        kind = message.get("statistic") if isinstance(message, dict) else None
-        if not isinstance(kind, str) or kind not in _FIELDS:
-            raise ValueError(f"the statistic of an encoder must be one of {', '.join(map(repr, _FIELDS))}")
-        _check_fields(message, "an encoder", ("statistic", "tables", *_FIELDS[kind], *_NUMBERS))
-        users, noise_bits, flips, reliable = (_whole(message, name) for name in _NUMBERS)
-        return cls(_statistic_from_json(message), users, noise_bits, flips, reliable)
-
-    # How private it is ------------------------------------------------------------------------------------------
-
-    def changes(self, neighbours: Relation = "replace") -> tuple[int, int]:
-        """How many counters fall and rise at most: one user against another, or against nobody."""
-        if neighbours not in ("replace", "zero-out"):
-            raise ValueError(f"neighbours is {neighbours!r}; it must be 'replace' or 'zero-out'")
-        most = self.statistic.most_changes
-        return most, most if neighbours == "replace" else 0
-
-    def _noise(self, honest: float) -> int:
-        """Noise bits per counter that can be relied on; 0 where all of them are zero for all practical purposes."""
-        bits = self.noise_bits * min(self.counted_on, honest_users(self.users, honest))
-        bits = binomial.counted(bits, self.probability) if self.flips else 0
-        return bits if bits * self.flips >= 1 << 60 else 0
-
-    def delta(self, epsilon: float, neighbours: Relation = "replace", honest: float = 1.0) -> float:
-        """δ at ε of one user, exactly or a little above, from the public numbers alone.
-
-        It holds if `reliable` users of the batch add their noise; with `honest`, if that fraction of `users` does.
-        """
-        if epsilon == math.inf:
-            return 0.0
-        bits, changes = self._noise(honest), self.changes(neighbours)
-        return binomial.delta_of(bits, self.probability, *changes, epsilon) if bits else 1.0
-
-    def epsilon(self, delta: float, neighbours: Relation = "replace", honest: float = 1.0) -> float:
-        """The least ε (to 10⁻⁴, upwards) at which `delta` is at most δ; infinite where no ε will do."""
-        bits, changes = self._noise(honest), self.changes(neighbours)
-        if not bits or not delta > 0.0:
-            return math.inf
-        return binomial.epsilon_of(bits, self.probability, *changes, delta) if delta < 1.0 else 0.0
-
-    def check(self, epsilon_at_most: float, delta_at_most: float, neighbours: Relation, honest: float) -> None:
-        """Refuse to report with less privacy than the device was told to ask for."""
-        if not epsilon_at_most >= 0.0 or not 0.0 <= delta_at_most <= 1.0:
-            raise ValueError(
-                f"epsilon_at_most is {epsilon_at_most} and delta_at_most {delta_at_most}; expected a number of at "
-                "least 0 and a probability"
-            )
-        if self.delta(epsilon_at_most, neighbours, honest) > delta_at_most:
-            raise ValueError(
-                f"the encoder has epsilon = {self.epsilon(delta_at_most, neighbours, honest):.6g} at delta = "
-                f"{delta_at_most:g}, more than the {epsilon_at_most:g} that this device allows; nothing is sent"
-            )
-        if max(self.messages_per_user, self.statistic.tables.horizon) > MOST_MESSAGES:
-            raise ValueError(
-                "the encoder asks for more messages or steps than the 2²⁸ a device sends; nothing is sent"
-            )
-
-    # Encoding ---------------------------------------------------------------------------------------------------
-
-    def messages(self, ones: Ints, noise: NoiseSource) -> Messages:
-        """Her own bits and her noise, one message per bit and counter, zeros included."""
-        C, m = self.num_counters, self.noise_bits
-        out = np.zeros((C, 1 + m), dtype=MESSAGE)
-        out["label"] = np.arange(C, dtype=np.uint32)[:, None]
-        out["bit"][ones, 0] = 1
-        if m:
-            out["bit"][:, 1:] = (noise.words(C * m) < np.uint64(self.flips)).reshape(C, m)
-        return out.reshape(-1)
-
-    def encode(
-        self,
-        states: ArrayLike,
-        actions: ArrayLike,
-        rewards: ArrayLike,
-        noise: NoiseSource,
-        *,
-        epsilon_at_most: float,
-        delta_at_most: float,
-        neighbours: Relation = "replace",
-        honest: float = 1.0,
-    ) -> Messages:
-        """All messages of one user; they carry no name. Whatever is no episode is sent as one without any step.
-
-        The device says how much privacy it asks for, against which change, and which fraction of the announced
-        users it is ready to rely on (besides what the encoder says); an encoder that gives less is refused.
-        """
-        self.check(epsilon_at_most, delta_at_most, neighbours, honest)
-        return self.messages(self.statistic.ones(states, actions, rewards, noise), noise)
-
-    def noise_sums(self, users: int, noise: NoiseSource) -> Ints:
-        """What the noise bits of so many users add up to, per counter: Bin(users·noise_bits, p).
-
-        Bit by bit from secure randomness; a simulation draws the binomial itself, of the same law.
-        """
-        C, each = self.num_counters, users * self.noise_bits
-        if noise.simulation:
-            generator = noise.generator()
-            return generator.binomial(each, self.probability, C).astype(np.int64)
-        sums = np.zeros(C, dtype=np.int64)
-        rows = max(1, CHUNK // C)
-        for start in range(0, each, rows):
-            words = noise.words(min(rows, each - start) * C).reshape(-1, C)
-            sums += np.count_nonzero(words < np.uint64(self.flips), axis=0)
-        return sums
-
-
-_NUMBERS = "users", "noise_bits", "flips", "reliable"
-_FIELDS = {"counts": ("layer",), "first-visit": ("items", "has_start", "last_successor")}
 
 
 # The shuffler -------------------------------------------------------------------------------------------------------
@@ -496,15 +95,6 @@ class Shuffler:
         return permuted(np.concatenate(bundles), self._noise)
 
 
-def submit_file(folder: Path, messages: Messages, form: str) -> Path:
-    """Put one user's messages into the shuffler's folder, whole or not at all; the name tells the encoder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    name = f"{form}-{secrets.token_hex(16)}"
-    part = folder / f"{name}.part"
-    part.write_bytes(messages.tobytes())
-    return part.replace(folder / f"{name}.bits")
-
-
 def _bundle_in(path: Path, encoder: BitEncoder) -> Messages | None:
     """The messages in a file; None for what no user of the batch would have sent."""
     try:
@@ -568,11 +158,21 @@ def tally(encoder: BitEncoder, messages: Messages) -> Tally:
     return Tally(np.minimum(sums, users * (1 + encoder.noise_bits)).astype(np.int64), users)
 
 
-def honest_users(users: int, honest: float) -> int:
-    """How many of a batch can be relied on: ⌊honest·n⌋, and rounding of a product is not held against it."""
-    if not 0.0 < honest <= 1.0:
-        raise ValueError(f"honest is {honest}; it must be a fraction in (0, 1]")
-    return math.floor(users * honest * (1.0 + 1e-12))
+def noise_sums(encoder: BitEncoder, users: int, noise: NoiseSource) -> Ints:
+    """What the noise bits of so many users add up to, per counter: Bin(users·noise_bits, p).
+
+    Bit by bit from secure randomness; a simulation draws the binomial itself, of the same law.
+    """
+    C, each = encoder.num_counters, users * encoder.noise_bits
+    if noise.simulation:
+        generator = noise.generator()
+        return generator.binomial(each, encoder.probability, C).astype(np.int64)
+    sums = np.zeros(C, dtype=np.int64)
+    rows = max(1, CHUNK // C)
+    for start in range(0, each, rows):
+        words = noise.words(min(rows, each - start) * C).reshape(-1, C)
+        sums += np.count_nonzero(words < np.uint64(encoder.flips), axis=0)
+    return sums
 
 
 def unbiased(encoder: BitEncoder, batch: Tally) -> NDArray[np.float64]:

@@ -15,8 +15,9 @@ from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
 from discreet.privacy.crowd import Keeper
+from discreet.privacy.envelope import SMALLEST_SCALE
 from discreet.privacy.families import Blocks, Family, Mechanism, calibrated, reward_rounding, samplable
-from discreet.privacy.noise import SMALLEST_SCALE, NoiseSource
+from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.epochs import Epochs, EpochStream
 from discreet.privacy.sums.exact import Exact, ExactStream
 from discreet.privacy.sums.streams import assumptions
