@@ -232,3 +232,16 @@ def test_l8_plans_that_would_take_for_ever_are_refused_at_once():
     with pytest.raises(ValueError, match="too many"):
         offline.fit(table, LogFormat(300, 2, 90_000, pooled=True), FREE, seed=0)
     assert offline.fit(table, LogFormat(1, 2, H, pooled=True), FREE, seed=0, plan_horizon=5000).policy.horizon == 5000
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"reward_range": (-1e308, 1e308)}, "two finite numbers"),
+        ({"ended_pays": 1e308, "reward_range": (0.0, 1e-5)}, "ended_pays"),
+        ({"ended_pays": 1e300}, "ended_pays"),
+    ],
+)
+def test_l8_rewards_of_no_scale_are_refused_before_anything_is_read(facts, words):
+    with pytest.raises(ValueError, match=words):
+        LogFormat(1, 2, 3, **facts)
