@@ -344,7 +344,10 @@ def open_log(source: Any, table: str | None = None) -> Engine:
     ):
         _open_files(engine, [source] if isinstance(source, (str, Path)) else list(source), table)
         return engine
-    engine.register("log", checked(_in_memory(source)))
+    try:
+        engine.register("log", checked(_in_memory(source)))
+    except duckdb.NotImplementedException:
+        raise ValueError("a column has a type that cannot be read; expected numbers, bools or text") from None
     return engine
 
 
