@@ -62,6 +62,9 @@ class Policy:
 
         Steps are 0..H−1. A pooled policy acts beyond them, too: as at step 0, which looked ahead the furthest.
         """
+        for name, number in (("step", step), ("state", 0 if isinstance(state, str) else state)):
+            if not isinstance(number, (int, np.integer)) or isinstance(number, bool):
+                raise ValueError(f"{name} is {number!r}; it must be a whole number, or a state's name")
         if step >= self.horizon and self.pooled:
             step = 0
         if not 0 <= step < self.horizon:

@@ -253,3 +253,16 @@ def test_l2_a_successor_that_is_missing_at_the_last_step_is_no_end(tmp_path, ear
         assert LoggedData(source, log).log.has_unknown == nullable
         found = offline.fit(source, log, algorithm="apvi", initial=np.array([1.0, 0.0]), seed=0)
         assert found.certificate["estimate"]["value_estimate"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"reward_range": (-1e308, 1e308)}, "two finite numbers"),
+        ({"ended_pays": 1e308, "reward_range": (0.0, 1e-5)}, "ended_pays"),
+        ({"ended_pays": 1e300}, "ended_pays"),
+    ],
+)
+def test_l8_rewards_of_no_scale_are_refused_before_anything_is_read(facts, words):
+    with pytest.raises(ValueError, match=words):
+        LogFormat(1, 2, 3, **facts)

@@ -30,6 +30,14 @@ def test_l6_it_says_not_known_where_the_release_says_nothing(names):
         assert found.act(h, s, guess=True) == found.act(h, ("well", "ill")[s], guess=True) == action
 
 
+@pytest.mark.parametrize(
+    ("step", "state"), [(0, 1.0), (0, None), (0, True), (0, np.zeros(1)), (0.5, 0), ("0", 0), (None, 0)]
+)
+def test_l6_what_is_no_step_or_state_is_refused_in_one_sentence(step, state):
+    with pytest.raises(ValueError, match="it must be a whole number"):
+        policy(True).act(step, state)
+
+
 def test_l6_beyond_the_horizon_a_pooled_policy_acts_as_at_its_first_step():
     for step in (3, 4, 10**9):
         assert policy(True).act(step, 0) == 1

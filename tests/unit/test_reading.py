@@ -714,3 +714,23 @@ def test_small_public_files_are_read_strictly(tmp_path):
     for name in ("two.npz", "complex.npy", "empty.npy", "zip.npy", "absent.npy"):
         with pytest.raises(ValueError, match=r"holds|expected"):
             read_features(tmp_path / name)
+
+
+def test_l8_half_floats_are_numbers_and_types_nobody_reads_are_refused_in_one_sentence(tmp_path):
+    columns = {
+        "user": [0, 0, 1],
+        "step": [0, 1, 0],
+        "state": [0, 1, 1],
+        "action": [0, 0, 0],
+        "reward": [0.5, 1.0, 0.0],
+    }
+    whole = pa.table({name: pa.array(values, pa.float64()) for name, values in columns.items()})
+    half = pa.table({name: pa.array(values, pa.float64()).cast(pa.float16()) for name, values in columns.items()})
+    pyarrow.feather.write_feather(half, str(tmp_path / "half.arrow"), compression="uncompressed")
+    expected = count(whole, LogFormat(2, 1, 2))
+    for source in (half, tmp_path / "half.arrow"):
+        found = count(source, LogFormat(2, 1, 2))
+        assert (found.reward_sums == expected.reward_sums).all()
+    odd = whole.append_column("other", pa.array([None] * 3, pa.decimal256(50, 2)))
+    with pytest.raises(ValueError, match="a type that cannot be read"):
+        count(odd, LogFormat(2, 1, 2))

@@ -409,6 +409,20 @@ def test_p6_whatever_was_released_before_the_certificate_of_a_fit_is_consistent(
     assert certificate.verify(tmp_path / "policy", allow_simulation=True).problems == ()
 
 
+@pytest.mark.parametrize("algorithm", ["one-hot", "dp-apvi"])
+@pytest.mark.parametrize("largest", [Budget.pure(1e3), Budget.approximate(1e3, 1e-6), Budget.zcdp(5e5)])
+def test_u3_the_largest_budget_of_a_fit_is_spent_as_it_was_stated(log, tmp_path, algorithm, largest):
+    offline.fit(log, LOG, largest, algorithm=algorithm, seed=0).save(tmp_path / "policy")
+    assert certificate.verify(tmp_path / "policy", allow_simulation=True).problems == ()
+
+
+@pytest.mark.parametrize("budget", [Budget.pure(1e9), Budget.approximate(1001.0, 1e-6), Budget.zcdp(1e6)])
+def test_u3_more_than_the_largest_budget_of_a_fit_is_refused_and_not_recorded(log, budget):
+    with pytest.raises(ValueError, match="nothing is promised"):
+        offline.fit(log, LOG, budget)
+    assert not spending.beside(log).exists()
+
+
 def test_simulations_and_learners_without_privacy_are_recorded_too(log):
     offline.fit(log, LOG, ONE, seed=1)
     found = offline.fit(log, LOG, algorithm="apvi")

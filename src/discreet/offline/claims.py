@@ -24,7 +24,7 @@ from discreet.privacy.accounting import (
     unit_text,
 )
 from discreet.privacy.families import Mechanism, entry_of
-from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace
+from discreet.privacy.noise import SMALLEST_SCALE, DiscreteGaussian, DiscreteLaplace
 from discreet.privacy.trust.linear import regression_cost
 
 #: Derived and stated numbers agree up to this share: the margin of the scales and rounding, nothing that matters.
@@ -575,7 +575,8 @@ def _spending_problems(document: Mapping[str, Any]) -> list[str]:
         own = [guarantee[name] for name in numbers]
         both = [(a, b) for a, b in zip(stated, own, strict=True) if a is not None and b is not None]
         more = any(not _agree(a, b) for a, b in both) or len(both) < sum(b is not None for b in own)
-        if _costs_less(stated, own) or (before == 0 and more):
+        finest = any(line["scale"] <= SMALLEST_SCALE for line in document["ledger"])  # then less is spent than stated
+        if _costs_less(stated, own) or (before == 0 and more and not finest):
             return ["all releases together do not cost what they must, given what this one costs"]
     if stated[0] is None and stated[1] != 0.0:
         return ["what was spent in all has a delta and no epsilon"]

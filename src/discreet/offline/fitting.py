@@ -44,6 +44,8 @@ SMALLER = "pool the steps or declare fewer states"
 #: One pair in six stands out of its noise by one standard deviation without any visit.
 HARDLY = 0.2
 LONGEST_TEXT = 200
+#: Of a fit: with more, noise would be finer than the grid of what is counted.
+LARGEST_EPSILON = 1_000.0
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,7 @@ def fit(
         raise ValueError(
             f"planning takes {planned:,} sums (steps × states × actions × states), too many; plan fewer steps"
         )
+    _check_budget(budget)
     spent = Budget.pure(math.inf) if budget is None else budget
     cost = spending.cost_of(budget, neighbours)
     where = spending.beside(source) if ledger is None else Path(ledger)
@@ -262,6 +265,17 @@ def fit(
             return _fitted(learn(task), choice, task, notices, origin, recorded)
         except MemoryError:
             raise ValueError(f"there is not enough memory for {_counters(log):,} counters; {SMALLER}") from None
+
+
+def _check_budget(budget: Budget | None) -> None:
+    """Refuse what is finite and could not be spent: noise on a grid does not become arbitrarily small."""
+    for name, most in (("epsilon", LARGEST_EPSILON), ("rho", LARGEST_EPSILON**2 / 2.0)):
+        stated = None if budget is None else getattr(budget, name)
+        if stated is not None and most < stated < math.inf:
+            raise ValueError(
+                f"{name} is {stated:g}, and above {most:g} nothing is promised; learners without privacy are "
+                f"{', '.join(OPEN)}"
+            )
 
 
 def _counters(log: LogFormat) -> int:

@@ -54,7 +54,7 @@ class CountSpec:
             raise ValueError(f"grid is {self.grid}; it must be a power of two, at most 1")
         if self.reward_range is not None:
             low, high = self.reward_range
-            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            if not (math.isfinite(low) and math.isfinite(high - low) and low < high):
                 raise ValueError(f"reward_range is {self.reward_range}; expected two finite numbers, low < high")
 
     @classmethod

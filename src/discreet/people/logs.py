@@ -44,6 +44,9 @@ LARGEST = 10**40
 #: Steps of an episode: each is a bit of the marks that show repeated and missing ones.
 LONGEST = 100_000
 
+#: What a step pays to those who left, in ranges of the reward: sums of so many steps keep their digits.
+LARGEST_RATE = 1e6
+
 Kind = Literal["int", "float", "bool", "text", "other"]
 EarlyEnd = Literal["absorb", "keep"]
 
@@ -117,6 +120,10 @@ class LogFormat:
         if not self.enforce and self.early_end == "absorb":
             raise ValueError("where an episode ends is not looked at when enforce is False; use early_end='keep'")
         _ = self.spec
+        if not abs(self.ended_rate) <= LARGEST_RATE:
+            raise ValueError(
+                f"ended_pays is {self.ended_pays:g}, more than {LARGEST_RATE:g} times the range of the rewards"
+            )
 
     def _check_columns(self) -> None:
         for role in sorted(set(self.columns) - set(ROLES)):
@@ -337,7 +344,10 @@ def open_log(source: Any, table: str | None = None) -> Engine:
     ):
         _open_files(engine, [source] if isinstance(source, (str, Path)) else list(source), table)
         return engine
-    engine.register("log", checked(_in_memory(source)))
+    try:
+        engine.register("log", checked(_in_memory(source)))
+    except duckdb.NotImplementedException:
+        raise ValueError("a column has a type that cannot be read; expected numbers, bools or text") from None
     return engine
 
 

@@ -130,8 +130,7 @@ class CheckedTable:
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         given = self.source.schema
-        plain = (f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in given)
-        schema = pa.schema(list(zip(given.names, plain, strict=True)))
+        schema = pa.schema([(field.name, _plain(field.type)) for field in given])
         batches = (
             pa.record_batch([_checked(column) for column in batch.columns], schema=schema)
             for batch in self.source.to_batches()
@@ -140,14 +139,23 @@ class CheckedTable:
 
 
 def checked(source: Any) -> Any:
-    """The table or dataset itself, where it has no text."""
-    plain = not any(field.type in TEXT or pa.types.is_dictionary(field.type) for field in source.schema)
+    """The table or dataset itself, where DuckDB can read it as it is."""
+    plain = all(field.type not in TEXT and field.type == _plain(field.type) for field in source.schema)
     return source if plain else CheckedTable(source)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type as which DuckDB reads a column: without a dictionary, half floats as whole ones."""
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    return pa.float32() if kind == pa.float16() else kind
 
 
 def _checked(column: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if column.type == pa.float16():
+        return column.cast(pa.float32())
     if column.type not in TEXT:
         return column
     try:
