@@ -119,6 +119,23 @@ def test_rewards_of_spread_out_rows_are_not_lost():
     assert (found.rows[0, :5] > 0).sum() >= 4
 
 
+def test_rewards_are_never_taken_for_rarer_than_one_in_ten(monkeypatch):
+    """Sixty cells without reward and one that pays a third of 34 reports, hardly above the noise."""
+    P, r = np.zeros((61, 8)), np.zeros(61)
+    P[:, :3], r[60] = 1 / 3, 1 / 3
+    evidence = evidence_of(noisy_cells(P, r, 34, np.random.default_rng(6)), expected=34.0)
+
+    def chance():
+        found = read(evidence, Reading.nothing(evidence.admitted), np.arange(61), 3)
+        assert found.paying() < 0.1
+        return found.pays[60]
+
+    floored = chance()
+    monkeypatch.setattr(reading, "FEWEST_PAYING", 1e-9)
+    odds = [p / (1 - p) for p in (floored, chance())]
+    assert odds[0] > 1.5 * odds[1]
+
+
 def test_noise_is_dropped_and_the_largest_outcome_is_kept():
     clear = [60.0, 0.0, 4.0, -3.0, 2.0, 1.0, -2.0, 3.0]
     found = read(evidence_of([clear]), Reading.nothing(np.ones((1, 8), dtype=bool)), np.array([0]))

@@ -24,6 +24,9 @@ LOG_RATIOS = np.log([0.10, 0.15, 0.25, 0.35, 0.15])
 PSEUDO_CELLS = 2.0
 #: An outcome is kept from this posterior inclusion on (the largest always), a reward from that one on.
 KEEP, KEEP_REWARD = 0.5, 0.3
+#: Cells are read as if at least this share of them paid: a reward that is overlooked is not looked for again, and one
+#: that is not there is soon found out.
+FEWEST_PAYING = 0.1
 #: Staged: weight of what the other steps show in the prior inclusion of an outcome.
 STEPS_TRUST = 0.7
 #: Where reports go: weight of the mixture of components (the rest is uniform), and reports by which uniform is ahead.
@@ -144,7 +147,7 @@ def read(evidence: Evidence, before: Reading, cells: Ints, rounds: int = 1, supp
             np.log(reading.shares()),
             RATIOS,
             LOG_RATIOS,
-            reading.paying(),
+            max(reading.paying(), FEWEST_PAYING),
             KEEP,
             KEEP_REWARD,
             out.rows,
