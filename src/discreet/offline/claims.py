@@ -23,8 +23,9 @@ from discreet.privacy.accounting import (
     ledger_total,
     unit_text,
 )
+from discreet.privacy.envelope import SMALLEST_SCALE
 from discreet.privacy.families import Mechanism, entry_of
-from discreet.privacy.noise import SMALLEST_SCALE, DiscreteGaussian, DiscreteLaplace
+from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace
 from discreet.privacy.trust.linear import regression_cost
 
 #: Derived and stated numbers agree up to this share: the margin of the scales and rounding, nothing that matters.
