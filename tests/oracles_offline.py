@@ -48,6 +48,8 @@ def counted(rows: list[dict[str, Any]], log: Any) -> tuple[np.ndarray, np.ndarra
         y = row["next_state"]
         if not log.pooled and row["step"] == H - 1:
             return int(y) if whole(y, S) else int(row["state"])
+        if log.pooled and row["step"] == H - 1 and log.has_unknown and "next_state" not in given:
+            return unknown
         if flag(row, "terminated"):
             return ended
         if flag(row, "truncated"):

@@ -266,3 +266,22 @@ def test_l2_a_successor_that_is_missing_at_the_last_step_is_no_end(tmp_path, ear
 def test_l8_rewards_of_no_scale_are_refused_before_anything_is_read(facts, words):
     with pytest.raises(ValueError, match=words):
         LogFormat(1, 2, 3, **facts)
+
+
+@pytest.mark.parametrize("learner", ["one-hot", "apvi"])
+def test_l3_those_who_end_at_the_last_step_are_not_counted_where_survivors_are_unknown(learner):
+    """Every step pays 1 and half of the people end: exactly half of 800 at every one of three steps."""
+    left = [800, 400, 200]
+    rows = {
+        "user": np.concatenate([np.arange(n) for n in left]),
+        "step": np.repeat(np.arange(3), left),
+        "state": np.zeros(sum(left), np.int64),
+        "action": np.zeros(sum(left), np.int64),
+        "reward": np.ones(sum(left)),
+        "terminated": np.concatenate([np.arange(n) >= n // 2 for n in left]),
+    }
+    log = LogFormat(1, 1, 3, pooled=True)
+    found = offline.fit(rows, log, initial=np.ones(1), seed=0, **LEARNERS[learner])
+    estimate = found.certificate["estimate"]
+    assert estimate["value_estimate"] == pytest.approx(1 + 1 / 2 + 1 / 4)
+    assert estimate["value_lower"] < 1.75

@@ -68,8 +68,9 @@ class Task:
     def worst(self) -> float | None:
         """What a step pays at least after one whose successor is unknown; None where that is settled without
         looking at what follows: by the number of the step, or by a cut. It is not where a column says of some such
-        steps that they ended, or led on: the others are then those that did not."""
-        telling = {"terminated", "next_state"} & (self.log.given or frozenset())
+        steps that they led on, or of some that were not cut that they ended: the others are those that did not."""
+        given = self.log.given or frozenset()
+        telling = "next_state" in given or {"terminated", "truncated"} <= given
         return None if self.log.early_end == "absorb" and not telling else min(0.0, self.log.ended_rate)
 
 

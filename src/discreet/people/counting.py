@@ -495,6 +495,8 @@ def _successor(log: LogFormat, looked_up: bool) -> str:
     cases = []
     if not log.pooled:  # where somebody goes after the last step makes no difference
         cases.append((f"step = {H - 1}", f"CASE WHEN {_follows(log)} THEN next_state ELSE state END"))
+    elif log.has_unknown and log.given is not None and "next_state" not in log.given:
+        cases.append((f"step = {H - 1}", str(unknown)))  # whoever ended there, too: not only survivors are unknown
     if "terminated" in flags:
         cases.append(("terminated", str(ended)))
     if "truncated" in flags:
