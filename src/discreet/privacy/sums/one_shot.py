@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
 from discreet.privacy.families import (
+    Blocks,
     Family,
     Mechanism,
     Shares,
@@ -23,6 +23,7 @@ from discreet.privacy.families import (
 )
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import CountStream, assumptions, natural
+from discreet.privacy.sums.sums import BlockSums
 from discreet.releases.counts import PerTable
 
 
@@ -68,8 +69,6 @@ class OneShot:
 class OneShotStream(CountStream):
     """Closes with its release: the raw sums are forgotten, and no user can be added."""
 
-    _state = ("_released",)
-
     def __init__(self, one_shot: OneShot, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         families = one_shot.families(spec)
         guarantee = guarantee_of(
@@ -80,11 +79,11 @@ class OneShotStream(CountStream):
             episodes_per_user=one_shot.episodes_per_user,
             assumptions=assumptions(num_episodes, noise),
         )
-        super().__init__(one_shot, spec, num_episodes, noise, families, guarantee, one_shot.beta)
-        self._released: Ints | None = None
+        mechanism = BlockSums(Blocks(families, noise))
+        super().__init__(one_shot, spec, num_episodes, noise, families, mechanism, guarantee, one_shot.beta)
 
     def add(self, contribution: Episodes | Counts) -> None:
-        if self._released is not None:
+        if self._covered:
             raise ValueError(
                 "the one release has been made, so that no more users can be added; use Epochs for several"
             )
@@ -93,12 +92,7 @@ class OneShotStream(CountStream):
     def _advance(self) -> None:
         if not self._crowd.size:
             raise ValueError("no episode has been added; add all users before the one release")
-        self._released = self._sums.flat + self._blocks.draw()
-        self._sums.clear()
-
-    def _noisy(self) -> Ints | Floats:
-        assert self._released is not None
-        return self._released
+        super()._advance()
 
     def _widths(self) -> PerTable:
         released = sum(family.entry is not None for family in self._families)
@@ -108,6 +102,3 @@ class OneShotStream(CountStream):
             width = np.inf if family.entry is None else union_width(family, [1], [1.0], self._beta / released)
             widths.append(width + (rounding if family.name == "rewards" else 0.0))
         return natural(self._families, widths)
-
-    def _deviations(self) -> PerTable:
-        return natural(self._families, [family.deviation for family in self._families])

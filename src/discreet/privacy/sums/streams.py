@@ -18,12 +18,15 @@ from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Guarantee, LedgerEntry
 from discreet.privacy.crowd import Crowd, Keeper
-from discreet.privacy.families import Blocks, Family
+from discreet.privacy.families import Family
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
+from discreet.privacy.sums.sums import Sums
 from discreet.releases.counts import PerTable, PrivateCounts
 
 NONCE_BYTES = 12
+#: Checkpoints of another form are refused.
+CHECKPOINTS = "form 2:"
 SIMULATION = "the noise is seeded: a simulation, which protects nobody"
 
 
@@ -36,14 +39,12 @@ def assumptions(num_episodes: int, noise: NoiseSource, *others: str) -> tuple[st
 class CountStream(Keeper, ABC):
     """Takes in users, gives out noisy sums. Raw sums stay in `_sums`; nothing made here refers to them.
 
-    A subclass says how noise grows (`_advance`, which may draw) and what the noisy sums are (`_noisy`, which may
-    not), so that a release is drawn once and two releases without an `add` are the same object.
+    A subclass brings the mechanism that closes blocks of users (`Sums`) and says how wide its noise is. A block is
+    closed once, by the first release after its users, so that two releases without an `add` are the same object.
     """
 
-    #: Names of the attributes that make up the mutable state beside the raw sums.
+    #: Names of the attributes that make up the mutable state beside the raw sums and the mechanism.
     _state: ClassVar[tuple[str, ...]] = ()
-    #: Blocks of noise that may be drawn at once.
-    _ahead: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class CountStream(Keeper, ABC):
         num_episodes: int,
         noise: NoiseSource,
         families: Sequence[Family],
+        mechanism: Sums,
         guarantee: Guarantee,
         beta: float,
     ) -> None:
@@ -62,27 +64,31 @@ class CountStream(Keeper, ABC):
         ends = np.cumsum([family.size for family in families]).tolist()
         # Where tables without a share of the budget lie: nothing of them is kept.
         self._unpaid = [slice(end - f.size, end) for f, end in zip(families, ends, strict=True) if f.entry is None]
-        self._blocks = Blocks(families, noise, min(self._ahead, num_episodes))
+        self._mechanism = mechanism
         self._beta = beta
-        self._configuration = f"{privatizer!r} {spec!r} {int(num_episodes)}".encode()
+        self._configuration = f"{CHECKPOINTS} {privatizer!r} {spec!r} {int(num_episodes)}".encode()
         self._drawn = False  # whether the noise of the present sums has been drawn
+        self._covered = 0  # users in closed blocks
         self._last: PrivateCounts | None = None
         self.guarantee = guarantee
         self.ledger: tuple[LedgerEntry, ...] = guarantee.entries
 
-    @abstractmethod
     def _advance(self) -> None:
-        """Draw what the next release needs, or refuse it before anything is drawn."""
+        """Close the block of users since the last release, or refuse it before anything is drawn."""
+        self._mechanism.close(self._sums.flat, self._crowd.size - self._covered)
+        self._covered = self._crowd.size
+        if self._mechanism.forgets:
+            self._sums.clear()
 
-    @abstractmethod
     def _noisy(self) -> Ints | Floats:
         """All noisy sums, flat, in integer units."""
+        return self._mechanism.value
 
     @abstractmethod
     def _widths(self) -> PerTable: ...
 
-    @abstractmethod
-    def _deviations(self) -> PerTable: ...
+    def _deviations(self) -> PerTable:
+        return natural(self._families, [self._mechanism.spread * family.deviation for family in self._families])
 
     def add(self, contribution: Episodes | Counts) -> None:
         if self._sums.add(contribution):
@@ -118,11 +124,13 @@ class CountStream(Keeper, ABC):
 
     def checkpoint(self, key: bytes) -> bytes:
         """The whole state, raw sums included, encrypted with AES-GCM under `key` (16, 24 or 32 bytes)."""
-        state = {name: getattr(self, name) for name in (*self._state, "_drawn")}
+        state = {name: getattr(self, name) for name in (*self._state, "_drawn", "_covered")}
         sums = (self._sums.flat, self._crowd.size, self._sums.clipped)
-        self._blocks.forget()  # whoever goes on from here draws noise of her own
+        self._mechanism.noise.forget()  # whoever goes on from here draws noise of her own
         nonce = os.urandom(NONCE_BYTES)
-        return nonce + AESGCM(key).encrypt(nonce, pickle.dumps((sums, state)), self._configuration)
+        return nonce + AESGCM(key).encrypt(
+            nonce, pickle.dumps((sums, state, self._mechanism.saved())), self._configuration
+        )
 
     def restore(self, blob: bytes, key: bytes) -> None:
         """Continue from a checkpoint of a stream opened with the same settings; this stream must be fresh.
@@ -135,10 +143,11 @@ class CountStream(Keeper, ABC):
             plain = AESGCM(key).decrypt(blob[:NONCE_BYTES], blob[NONCE_BYTES:], self._configuration)
         except InvalidTag:
             raise ValueError("the checkpoint was made with another key or other settings, or was altered") from None
-        sums, state = pickle.loads(plain)  # authenticated: made by `checkpoint` under this key
+        sums, state, mechanism = pickle.loads(plain)  # authenticated: made by `checkpoint` under this key
         self._sums.flat[...], self._crowd.size, self._sums.clipped = sums
         for name, value in state.items():
             setattr(self, name, value)
+        self._mechanism.restore(mechanism)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a stream holds raw sums and cannot be pickled or copied; use checkpoint(key)")

@@ -152,12 +152,12 @@ class TruncatedEpochs(Epochs):
 
 
 class TruncatedEpochStream(EpochStream):
-    _state: ClassVar[tuple[str, ...]] = (*EpochStream._state, "_cut")
+    _state: ClassVar[tuple[str, ...]] = ("_cut",)
 
     def __init__(self, epochs: TruncatedEpochs, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         self._cut = Cut(spec)
         super().__init__(epochs, spec, num_episodes, noise)
-        self._blocks = ThresholdBlocks(self._families, noise, lambda: self._cut)
+        self._mechanism.noise = ThresholdBlocks(self._families, noise, lambda: self._cut)
         self._spread = Spread(self._families[2], spec, num_episodes, self._beta / 3, num_episodes)
         self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PUBLIC))
 
@@ -208,14 +208,14 @@ class TruncatedTree(Tree):
 
 
 class TruncatedTreeStream(TreeStream):
-    _state: ClassVar[tuple[str, ...]] = (*TreeStream._state, "_cut")
+    _state: ClassVar[tuple[str, ...]] = ("_cut",)
 
     def __init__(self, tree: TruncatedTree, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         if tree.variant != "binary" or tree.constant_noise:
             raise ValueError("thresholds that change go with the plain binary tree only")
         self._cut = Cut(spec)
         super().__init__(tree, spec, num_episodes, noise)
-        self._blocks = ThresholdBlocks(self._families, noise, lambda: self._cut)
+        self._mechanism.noise = ThresholdBlocks(self._families, noise, lambda: self._cut)
         self._rewards = Spread(self._families[2], spec, num_episodes, self._beta / 3, self._layout.bits)
         self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PUBLIC))
 
@@ -229,16 +229,16 @@ class TruncatedTreeStream(TreeStream):
         widths = super()._widths()
         if self._families[2].entry is None:
             return widths
-        if not self._nodes:
+        if not self._mechanism.nodes:
             return replace(widths, rewards=0.0)
-        sums = len(self._nodes) * self._rewards.moments(self._cut.peak)
+        sums = len(self._mechanism.nodes) * self._rewards.moments(self._cut.peak)
         return replace(widths, rewards=self._rewards.width(sums, num_prefixes=self._layout.num_prefixes))
 
     def _deviations(self) -> PerTable:
         deviations = super()._deviations()
         if self._families[2].entry is None:
             return deviations
-        spread = self._rewards.deviation(self._cut.peak, float(len(self._nodes)))
+        spread = self._rewards.deviation(self._cut.peak, self._mechanism.variance)
         return replace(deviations, rewards=spread)
 
 
