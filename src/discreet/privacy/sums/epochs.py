@@ -9,27 +9,20 @@ import numpy as np
 
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import CountSpec
-from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
 from discreet.privacy.families import (
     Blocks,
     Family,
-    Mechanism,
-    Shares,
-    calibrated,
-    check_common,
-    chosen_mechanism,
     reward_rounding,
-    share_weights,
     union_width,
 )
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import CountStream, assumptions, natural
+from discreet.privacy.sums.streams import CountPrivatizer, CountStream, natural
 from discreet.privacy.sums.sums import BlockSums, cells_of_counters
 from discreet.releases.counts import PerTable
 
 
 @dataclass(frozen=True)
-class Epochs:
+class Epochs(CountPrivatizer):
     """The users between two releases form an epoch; its sums get noise once, and releases add up noisy epochs.
 
     Per epoch: Laplace noise of scale Δ₁/ε_f, or Gaussian noise of variance Δ₂²/(2ρ_f).
@@ -42,32 +35,16 @@ class Epochs:
     Source: block release, [QW23] with L = 1.  Cost: one draw per counter and epoch; memory does not grow.
     """
 
-    budget: Budget
-    neighbours: Neighbours = "replace"
-    mechanism: Mechanism | None = None
-    shares: Shares = None
-    beta: float = 0.01
     window: Literal["all", "restart"] = "all"
-    episodes_per_user: int = 1
 
     def __post_init__(self) -> None:
-        check_common(self.neighbours, self.beta, self.episodes_per_user)
-        object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
-        object.__setattr__(self, "shares", share_weights(self.shares))
+        super().__post_init__()
         if self.window not in ("all", "restart"):
             raise ValueError(f"window is {self.window!r}; it must be 'all' or 'restart'")
 
     def families(self, spec: CountSpec) -> tuple[Family, ...]:
         """The noise of every epoch, per table."""
-        assert self.mechanism is not None
-        return calibrated(
-            self.budget,
-            self.mechanism,
-            self.neighbours,
-            spec,
-            self.shares,
-            episodes_per_user=self.episodes_per_user,
-        )
+        return self._calibrated(spec)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> EpochStream:
         return EpochStream(self, spec, num_episodes, noise)
@@ -80,20 +57,11 @@ class EpochStream(CountStream):
 
     def __init__(self, epochs: Epochs, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         families = epochs.families(spec)
-        guarantee = guarantee_of(
-            [family.entry for family in families if family.entry is not None],
-            "joint",
-            epochs.neighbours,
-            epochs.budget,
-            episodes_per_user=epochs.episodes_per_user,
-            assumptions=assumptions(
-                num_episodes, noise, "when an epoch ends depends on public numbers and releases only"
-            ),
-        )
         self._restarts = epochs.window == "restart"
         cell_of = cells_of_counters(spec) if self._restarts else None
         mechanism = BlockSums(Blocks(families, noise), families[0].size, cell_of)
-        super().__init__(epochs, spec, num_episodes, noise, families, mechanism, guarantee, epochs.beta)
+        told = "when an epoch ends depends on public numbers and releases only"
+        super().__init__(epochs, spec, num_episodes, noise, families, mechanism, told)
 
     @property
     def _epochs(self) -> int:

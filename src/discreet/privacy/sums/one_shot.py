@@ -8,27 +8,20 @@ import numpy as np
 
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
 from discreet.privacy.families import (
     Blocks,
     Family,
-    Mechanism,
-    Shares,
-    calibrated,
-    check_common,
-    chosen_mechanism,
     reward_rounding,
-    share_weights,
     union_width,
 )
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import CountStream, assumptions, natural
+from discreet.privacy.sums.streams import CountPrivatizer, CountStream, natural
 from discreet.privacy.sums.sums import BlockSums
 from discreet.releases.counts import PerTable
 
 
 @dataclass(frozen=True)
-class OneShot:
+class OneShot(CountPrivatizer):
     """One noise per counter on the sums over all users, then nothing more.
 
     Laplace noise of scale Δ₁/ε_f, or Gaussian noise of variance Δ₂²/(2ρ_f). Known rewards: `shares=(1, 1, 0)` spends
@@ -38,29 +31,9 @@ class OneShot:
     Source: [QW22] Eq. 2.   Differs: integer noise; rewards may be noised too.   Cost: one draw per counter.
     """
 
-    budget: Budget
-    neighbours: Neighbours = "replace"
-    mechanism: Mechanism | None = None
-    shares: Shares = None
-    beta: float = 0.01
-    episodes_per_user: int = 1
-
-    def __post_init__(self) -> None:
-        check_common(self.neighbours, self.beta, self.episodes_per_user)
-        object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
-        object.__setattr__(self, "shares", share_weights(self.shares))
-
     def families(self, spec: CountSpec) -> tuple[Family, ...]:
         """The noise of the release, per table."""
-        assert self.mechanism is not None
-        return calibrated(
-            self.budget,
-            self.mechanism,
-            self.neighbours,
-            spec,
-            self.shares,
-            episodes_per_user=self.episodes_per_user,
-        )
+        return self._calibrated(spec)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> OneShotStream:
         return OneShotStream(self, spec, num_episodes, noise)
@@ -71,16 +44,8 @@ class OneShotStream(CountStream):
 
     def __init__(self, one_shot: OneShot, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         families = one_shot.families(spec)
-        guarantee = guarantee_of(
-            [family.entry for family in families if family.entry is not None],
-            "central",
-            one_shot.neighbours,
-            one_shot.budget,
-            episodes_per_user=one_shot.episodes_per_user,
-            assumptions=assumptions(num_episodes, noise),
-        )
         mechanism = BlockSums(Blocks(families, noise))
-        super().__init__(one_shot, spec, num_episodes, noise, families, mechanism, guarantee, one_shot.beta)
+        super().__init__(one_shot, spec, num_episodes, noise, families, mechanism, model="central")
 
     def add(self, contribution: Episodes | Counts) -> None:
         if self._covered:

@@ -6,7 +6,8 @@ import os
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NoReturn
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -16,9 +17,17 @@ from discreet.kernels.models import scaled_tables
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.privacy.accounting import Guarantee, LedgerEntry
+from discreet.privacy.accounting import Budget, LedgerEntry, Model, Neighbours, guarantee_of
 from discreet.privacy.crowd import Crowd, Keeper
-from discreet.privacy.families import Family
+from discreet.privacy.families import (
+    Family,
+    Mechanism,
+    Shares,
+    calibrated,
+    check_common,
+    chosen_mechanism,
+    share_weights,
+)
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
 from discreet.privacy.sums.sums import Sums
@@ -27,6 +36,7 @@ from discreet.releases.counts import PerTable, PrivateCounts
 NONCE_BYTES = 12
 #: Checkpoints of another form are refused.
 CHECKPOINTS = "form 2:"
+PRINTED = "scale as printed in the papers"
 SIMULATION = "the noise is seeded: a simulation, which protects nobody"
 
 
@@ -34,6 +44,44 @@ def assumptions(num_episodes: int, noise: NoiseSource, *others: str) -> tuple[st
     """What the guarantee of a stream rests on, in words."""
     declared = f"at most {num_episodes} episodes, declared in advance"
     return (declared, *others, *((SIMULATION,) if noise.simulation else ()))
+
+
+@dataclass(frozen=True)
+class CountPrivatizer:
+    """What a curator of counts is told: a budget, its division over the tables, and how often widths may fail."""
+
+    budget: Budget
+    neighbours: Neighbours = "replace"
+    mechanism: Mechanism | None = None
+    shares: Shares = None
+    beta: float = 0.01
+    episodes_per_user: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_common(self.neighbours, self.beta, self.episodes_per_user)
+        object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
+        object.__setattr__(self, "shares", share_weights(self.shares))
+
+    def _calibrated(self, spec: CountSpec, **more: Any) -> tuple[Family, ...]:
+        """The noise of one noisy value, per table (`calibrated`)."""
+        assert self.mechanism is not None
+        each = self.episodes_per_user
+        return calibrated(
+            self.budget, self.mechanism, self.neighbours, spec, self.shares, episodes_per_user=each, **more
+        )
+
+
+class Settings(Protocol):
+    """What a stream asks of its privatizer."""
+
+    @property
+    def budget(self) -> Budget: ...
+    @property
+    def neighbours(self) -> Neighbours: ...
+    @property
+    def beta(self) -> float: ...
+    @property
+    def episodes_per_user(self) -> int: ...
 
 
 class CountStream(Keeper, ABC):
@@ -48,14 +96,15 @@ class CountStream(Keeper, ABC):
 
     def __init__(
         self,
-        privatizer: object,
+        privatizer: Settings,
         spec: CountSpec,
         num_episodes: int,
         noise: NoiseSource,
         families: Sequence[Family],
         mechanism: Sums,
-        guarantee: Guarantee,
-        beta: float,
+        *told: str,
+        model: Model = "joint",
+        printed: bool = False,
     ) -> None:
         self._crowd = Crowd(num_episodes)
         self._sums = RawSums(spec, self._crowd)
@@ -65,13 +114,20 @@ class CountStream(Keeper, ABC):
         # Where tables without a share of the budget lie: nothing of them is kept.
         self._unpaid = [slice(end - f.size, end) for f, end in zip(families, ends, strict=True) if f.entry is None]
         self._mechanism = mechanism
-        self._beta = beta
+        self._beta = privatizer.beta
         self._configuration = f"{CHECKPOINTS} {privatizer!r} {spec!r} {int(num_episodes)}".encode()
         self._drawn = False  # whether the noise of the present sums has been drawn
         self._covered = 0  # users in closed blocks
         self._last: PrivateCounts | None = None
-        self.guarantee = guarantee
-        self.ledger: tuple[LedgerEntry, ...] = guarantee.entries
+        self.guarantee = guarantee_of(
+            [family.entry for family in families if family.entry is not None],
+            model,
+            privatizer.neighbours,
+            None if printed else privatizer.budget,
+            episodes_per_user=privatizer.episodes_per_user,
+            assumptions=(*assumptions(num_episodes, noise, *told), *((PRINTED,) if printed else ())),
+        )
+        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
 
     def _advance(self) -> None:
         """Close the block of users since the last release, or refuse it before anything is drawn."""

@@ -11,10 +11,10 @@ import numpy as np
 
 from discreet.mdp import Floats, Ints, frozen
 from discreet.people.counts import LARGEST_SUM, CountSpec
-from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
+from discreet.privacy.accounting import Budget, Neighbours
 from discreet.privacy.families import Blocks, Family, Shares, calibrated, check_common, reward_rounding, share_weights
 from discreet.privacy.noise import LARGEST_SCALE, NoiseSource
-from discreet.privacy.sums.streams import CountStream, assumptions, natural
+from discreet.privacy.sums.streams import CountStream, natural
 from discreet.privacy.sums.sums import Sums
 from discreet.releases.counts import PerTable
 
@@ -169,19 +169,10 @@ class ToeplitzStream(CountStream):
                 "stream may remember; declare fewer blocks, pool the stages, or use Tree"
             )
         families = toeplitz.families(spec, num_episodes)
-        guarantee = guarantee_of(
-            [family.entry for family in families if family.entry is not None],
-            "joint",
-            toeplitz.neighbours,
-            toeplitz.budget,
-            episodes_per_user=toeplitz.episodes_per_user,
-            assumptions=assumptions(
-                num_episodes, noise, f"at most {toeplitz.num_blocks} releases, declared in advance"
-            ),
-        )
         codes = [toeplitz.code(bits) for bits in toeplitz.grids(spec, num_episodes).values()]
         mechanism = ToeplitzSums(Blocks(families, noise), codes, [family.size for family in families])
-        super().__init__(toeplitz, spec, num_episodes, noise, families, mechanism, guarantee, toeplitz.beta)
+        told = f"at most {toeplitz.num_blocks} releases, declared in advance"
+        super().__init__(toeplitz, spec, num_episodes, noise, families, mechanism, told)
 
     def _noisy(self) -> Floats:
         rounded: Floats = np.rint(self._mechanism.value / DECODED) * DECODED  # sums are whole: drops rounding errors

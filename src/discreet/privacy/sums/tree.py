@@ -12,21 +12,15 @@ import numpy as np
 
 from discreet.mdp import Ints
 from discreet.people.counts import LARGEST_SUM, CountSpec
-from discreet.privacy.accounting import Budget, Neighbours, guarantee_of, tree_levels
+from discreet.privacy.accounting import tree_levels
 from discreet.privacy.families import (
     Blocks,
     Family,
-    Mechanism,
-    Shares,
-    calibrated,
-    check_common,
-    chosen_mechanism,
     reward_rounding,
-    share_weights,
     union_width,
 )
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import CountStream, assumptions, natural
+from discreet.privacy.sums.streams import CountPrivatizer, CountStream, natural
 from discreet.privacy.sums.sums import Sums
 from discreet.releases.counts import PerTable
 
@@ -40,7 +34,7 @@ DRAWN_AHEAD = 16
 
 
 @dataclass(frozen=True)
-class Tree:
+class Tree(CountPrivatizer):
     """Prefix sums after every episode, each the sum of few noisy nodes.
 
     A user enters at most L nodes, L = T.bit_length() for T released prefixes, so a node carries Laplace noise of
@@ -56,21 +50,13 @@ class Tree:
     Cost: O(L) arrays of the counters; one draw per counter and episode, amortised.
     """
 
-    budget: Budget
-    neighbours: Neighbours = "replace"
-    mechanism: Mechanism | None = None
-    shares: Shares = None
-    beta: float = 0.01
     variant: Variant = "binary"
     constant_noise: bool = False
     publish_final: bool = False
     calibration: Literal["true", "paper"] = "true"
-    episodes_per_user: int = 1
 
     def __post_init__(self) -> None:
-        check_common(self.neighbours, self.beta, self.episodes_per_user)
-        object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
-        object.__setattr__(self, "shares", share_weights(self.shares))
+        super().__post_init__()
         if self.variant not in ("binary", "honaker", "smooth"):
             raise ValueError(f"variant is {self.variant!r}; it must be 'binary', 'honaker' or 'smooth'")
         if self.calibration not in ("true", "paper"):
@@ -92,17 +78,8 @@ class Tree:
 
     def families(self, spec: CountSpec, num_episodes: int) -> tuple[Family, ...]:
         """The noise of every node, per table."""
-        assert self.mechanism is not None
-        return calibrated(
-            self.budget,
-            self.mechanism,
-            self.neighbours,
-            spec,
-            self.shares,
-            uses=self.layout(num_episodes).nodes_per_user,
-            episodes_per_user=self.episodes_per_user,
-            factor=math.log2(num_episodes) if self.calibration == "paper" else None,
-        )
+        factor = math.log2(num_episodes) if self.calibration == "paper" else None
+        return self._calibrated(spec, uses=self.layout(num_episodes).nodes_per_user, factor=factor)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TreeStream:
         return TreeStream(self, spec, num_episodes, noise)
@@ -356,22 +333,13 @@ class TreeStream(CountStream):
 
     def __init__(self, tree: Tree, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         families = tree.families(spec, num_episodes)
-        entries = [family.entry for family in families if family.entry is not None]
-        told = assumptions(num_episodes, noise)
-        guarantee = guarantee_of(
-            entries,
-            "joint",
-            tree.neighbours,
-            None if tree.calibration == "paper" else tree.budget,
-            episodes_per_user=tree.episodes_per_user,
-            assumptions=(*told, "scale as printed in the papers") if tree.calibration == "paper" else told,
-        )
         self._limit = tree.prefixes(num_episodes)
         self._layout = tree.layout(num_episodes)
         honaker = tree.variant == "honaker"
         drawn = Blocks(families, noise, min(DRAWN_AHEAD, num_episodes))
         mechanism = TreeSums(drawn, self._layout, tree.constant_noise, honaker)
-        super().__init__(tree, spec, num_episodes, noise, families, mechanism, guarantee, tree.beta)
+        printed = tree.calibration == "paper"
+        super().__init__(tree, spec, num_episodes, noise, families, mechanism, printed=printed)
         if honaker:
             check_honaker_range(spec, num_episodes, families)
         self._width = tree_widths(tree, self._layout, families, reward_rounding(spec, num_episodes))
