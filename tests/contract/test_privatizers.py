@@ -278,7 +278,7 @@ def test_the_ledger_states_the_brute_force_sensitivity(case):
             for entry in stream.ledger:
                 gain = 1.0
                 if case.name == "toeplitz":
-                    code = dict(zip(("visits", "transitions", "rewards"), stream._codes, strict=True))
+                    code = dict(zip(("visits", "transitions", "rewards"), stream._mechanism.codes, strict=True))
                     gain = code[entry.statistic].norm
                 l1, l2 = found[entry.statistic]
                 assert entry.sensitivity == pytest.approx(gain * (l1 if entry.norm == "l1" else l2))
@@ -322,7 +322,7 @@ def test_measurements_of_the_toeplitz_code_move_by_at_most_the_stated_sensitivit
             for user in [one, *random_episodes(spec, 4)]:
                 stream.add(user)
                 stream.release()
-            measured.append([m.copy() for m in stream._measured])
+            measured.append([m.copy() for m in stream._mechanism.measured])
         for entry, a, b in zip(stream.ledger, *measured, strict=True):
             moved = float(np.linalg.norm(a - b))
             assert moved <= entry.sensitivity * (1 + 1e-12)
@@ -376,7 +376,7 @@ def test_noise_has_the_scale_of_the_ledger_and_no_other(case):
         scale = entry.scale
         mechanism = "gaussian" if entry.is_gaussian else "laplace"
         if case.name == "toeplitz":  # decoded: y₁/2^g, to multiples of 2⁻⁸
-            code = dict(zip(samples, stream._codes, strict=True))[entry.statistic]
+            code = dict(zip(samples, stream._mechanism.codes, strict=True))[entry.statistic]
             scale, sample = entry.scale * code.decoder[0], np.rint(sample)
         assert np.allclose(sample, np.rint(sample))
         assert p_value(sample, mechanism, scale, terms) > 1e-3, entry.statistic

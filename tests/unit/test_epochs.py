@@ -14,6 +14,7 @@ from discreet.privacy.accounting import Budget
 from discreet.privacy.families import union_width
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.epochs import Epochs, block_of, window_width
+from discreet.privacy.sums.sums import cells_of_counters, windowed
 from oracles_streams import RecordedNoise, TaggedNoise, random_episodes, stacked
 
 SPEC = CountSpec(2, 2, 2, pooled=False, grid=0.25)
@@ -107,3 +108,23 @@ def test_widths_by_hand():
 def test_an_unknown_window_is_refused():
     with pytest.raises(ValueError, match="'all' or 'restart'"):
         Epochs(Budget.pure(1.0), window="sliding")
+
+
+@pytest.mark.parametrize("variance", [1.0, 7.5])
+def test_a_cell_starts_again_where_the_newest_block_alone_stands_out_more(variance):
+    """The rule by definition, one cell after the other; its transitions and rewards follow its visits."""
+    spec = CountSpec(3, 2, 2, pooled=False)
+    cell_of = cells_of_counters(spec)
+    rng = np.random.default_rng(4)
+    old, new = rng.integers(-20, 60, (2, cell_of.size))
+    held = variance * rng.integers(1, 6, 12)
+    sums, variances, restart = windowed(old, new, held, variance, cell_of)
+    better = [new[c] / math.sqrt(variance) > (old[c] + new[c]) / math.sqrt(held[c] + variance) for c in range(12)]
+    assert restart.tolist() == better
+    assert 0 < sum(better) < 12
+    for counter, cell in enumerate(cell_of):
+        assert sums[counter] == (new[counter] if better[cell] else old[counter] + new[counter])
+    assert variances.tolist() == [variance if b else v + variance for b, v in zip(better, held, strict=True)]
+    every = windowed(old, new, held, variance, None)
+    assert np.array_equal(every[0], old + new)
+    assert not every[2].any()

@@ -13,10 +13,12 @@ from discreet.occupancies import Layers
 from discreet.people.episodes import Episodes
 from discreet.people.losses import LossSpec
 from discreet.privacy.accounting import MARGIN, Budget
-from discreet.privacy.families import Family
+from discreet.privacy.families import Blocks, Family
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.sums.toeplitz import ToeplitzSums, square_root
+from discreet.privacy.sums.tree import Layout, TreeSums
 from discreet.privacy.trust.local_losses import LocalLosses, chosen_cells
-from discreet.privacy.trust.losses import CentralLosses, ExactLosses, LossPrivatizer, ToeplitzSum, TreeSum
+from discreet.privacy.trust.losses import CentralLosses, ExactLosses, LossPrivatizer, Table
 
 LAYERS = Layers(((0,), (0, 2)), np.array([1.0, 0.0, 0.0]), 2)  # 6 cells, 4 triples
 
@@ -376,26 +378,28 @@ def test_constant_trees_hold_every_prefix_and_no_leaf_too_often():
     """Nodes in use after t blocks split 1..t by the bits of t; a node keeps its noise; leaves lie in ≤ L nodes."""
     family = Family("losses", (1,), 1.0, "laplace", 3.0, None)
     levels, blocks = 5, 31
-    tree = TreeSum(family, NoiseSource.seeded(0), levels, constant=False)
+    layout = Layout(blocks, levels, None, levels)
+    nodes = TreeSums(Blocks([family], NoiseSource.seeded(0)), layout)
+    tree = Table(family, nodes)
     covered: dict[tuple[int, int], int] = {}
     leaves: dict[int, set[tuple[int, int]]] = {leaf: set() for leaf in range(blocks)}
     kept = []
     for t in range(1, blocks + 1):
         tree.add(np.array([100]))
         tree.close()
-        assert sorted(tree._nodes) == [bit for bit in range(levels) if t >> bit & 1]
-        for bit, noise in tree._nodes.items():
+        assert sorted(nodes.nodes) == [bit for bit in range(levels) if t >> bit & 1]
+        for bit, noise in nodes.nodes.items():
             start = t >> (bit + 1) << (bit + 1)
             node = start, start + (1 << bit)
             assert covered.setdefault(node, id(noise)) == id(noise)
             kept.append(noise)  # so that no address is used twice
             for leaf in range(*node):
                 leaves[leaf].add(node)
-        assert tree.value[0] == 100 * t + sum(noise[0] for noise in tree._nodes.values())
+        assert tree.value[0] == 100 * t + sum(noise[0] for noise in nodes.nodes.values())
     assert max(len(nodes) for nodes in leaves.values()) == levels
     with pytest.raises(ValueError, match="no room"):
         tree.close()
-    padded = TreeSum(family, NoiseSource.seeded(0), levels, constant=True)
+    padded = Table(family, TreeSums(Blocks([family], NoiseSource.seeded(0)), layout, constant=True))
     deviations = set()
     for _ in range(blocks):
         padded.close()
@@ -405,7 +409,7 @@ def test_constant_trees_hold_every_prefix_and_no_leaf_too_often():
 
 def test_toeplitz_sums_decode_prefixes_and_state_their_noise():
     family = Family("losses", (2000,), 1.0, "gaussian", 50.0, None)
-    total = ToeplitzSum(family, NoiseSource.seeded(0), 12, 12)
+    total = Table(family, ToeplitzSums(Blocks([family], NoiseSource.seeded(0)), [square_root(12, 12)], [2000]))
     family_units = 2.0**12
     expected = np.zeros(2000)
     for block in range(12):

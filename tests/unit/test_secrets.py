@@ -239,15 +239,15 @@ def test_noise_drawn_ahead_is_shared_with_nobody(monkeypatch):
     stream = tree.open(SPEC, K, NoiseSource.secure())
     stream.add(users[0])
     stream.release()
-    ahead = [block.tobytes() for block in stream._blocks._store]
+    ahead = [block.tobytes() for block in stream._mechanism.noise._store]
     assert len(ahead) > 3
     monkeypatch.setattr(families.os, "getpid", lambda: -1)  # as a forked process would see it
-    fresh = [stream._blocks.draw().tobytes() for _ in ahead]
+    fresh = [stream._mechanism.noise.draw().tobytes() for _ in ahead]
     assert not set(fresh) & set(ahead)
-    kept = [block.tobytes() for block in stream._blocks._store]
+    kept = [block.tobytes() for block in stream._mechanism.noise._store]
     again = tree.open(SPEC, K, NoiseSource.secure())
     again.restore(stream.checkpoint(key), key)
-    later = [each._blocks.draw().tobytes() for each in (stream, again) for _ in kept]
+    later = [each._mechanism.noise.draw().tobytes() for each in (stream, again) for _ in kept]
     assert kept
     assert len(set(later) | set(kept)) == len(later) + len(kept)
 

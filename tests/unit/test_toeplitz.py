@@ -62,8 +62,8 @@ def test_a_release_is_the_decoded_measurements_and_its_error_the_decoded_noise()
             (release.visits, release.transitions, release.reward_sums),
             (1.0, 1.0, SPEC.grid),
             sizes,
-            stream._codes,
-            stream._measured,
+            stream._mechanism.codes,
+            stream._mechanism.measured,
             strict=True,
         ):
             w = blocks[:, start : start + size]

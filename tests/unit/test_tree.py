@@ -146,7 +146,7 @@ def test_a_release_holds_exactly_the_blocks_of_its_nodes(variant, seed):
         assert len(fresh) == len(unknown)
         assert not set(fresh) & set(block_of.values())
         block_of.update(zip(unknown, fresh, strict=True))
-        assert len(stream._nodes) == len(nodes)  # memory: the nodes in use and no others
+        assert len(stream._mechanism.nodes) == len(nodes)  # memory: the nodes in use and no others
 
 
 def test_memory_and_draws_stay_small():
@@ -157,10 +157,10 @@ def test_memory_and_draws_stay_small():
         for user in random_episodes(SPEC, K - 1):
             stream.add(user)
             stream.release()
-            assert len(stream._nodes) <= most
-        blocks = sum(block.size for _, block in noise.drawn) / stream._blocks.size
-        assert blocks - len(stream._blocks._store) == K - 1  # one new node per episode
-        assert blocks < K - 1 + stream._blocks._ahead
+            assert len(stream._mechanism.nodes) <= most
+        blocks = sum(block.size for _, block in noise.drawn) / stream._mechanism.noise.size
+        assert blocks - len(stream._mechanism.noise._store) == K - 1  # one new node per episode
+        assert blocks < K - 1 + stream._mechanism.noise._ahead
 
 
 def test_constant_noise_has_equally_many_noises_in_every_release():
@@ -210,7 +210,7 @@ def test_honaker_release_is_a_function_of_the_noisy_nodes():
     users = random_episodes(SPEC, K)
     flat = [np.concatenate([t.reshape(-1) for _, t in Counts.of(u, SPEC).tables()]) for u in users]
     stack: list[tuple[int, np.ndarray, np.ndarray]] = []  # level, sum of the users, estimate from noisy values
-    taken, runs, ahead = 0, len(stream._blocks._runs), stream._blocks._ahead
+    taken, runs, ahead = 0, len(stream._mechanism.noise._runs), stream._mechanism.noise._ahead
 
     def draw() -> np.ndarray:
         nonlocal taken
@@ -236,7 +236,7 @@ def test_honaker_release_is_a_function_of_the_noisy_nodes():
             [release.visits.reshape(-1), release.transitions.reshape(-1), release.reward_sums.reshape(-1) / SPEC.grid]
         )
         assert (found == expected).all()
-    assert taken == len(noise.drawn) // runs * ahead - len(stream._blocks._store)
+    assert taken == len(noise.drawn) // runs * ahead - len(stream._mechanism.noise._store)
 
 
 @given(st.integers(-(2**40), 2**40), st.integers(-(2**40), 2**40), st.integers(-(2**30), 2**30), st.integers(1, 20))

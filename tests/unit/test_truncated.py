@@ -233,5 +233,5 @@ def test_a_checkpoint_keeps_the_thresholds():
         second.add(episode([0, 0], [0], [0.25]))
         after = np.asarray(second.release().deviations.rewards)
         assert (after >= np.asarray(before.deviations.rewards) - 1e-12).all()
-        noise = second._blocks.draw()[-4:]
+        noise = second._mechanism.noise.draw()[-4:]
         assert np.abs(noise).max() * GRID > 8.0  # at a threshold of ½ this has probability below e⁻¹⁰

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import CountSpec
-from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
 from discreet.privacy.families import (
+    Blocks,
     Family,
-    Mechanism,
-    Shares,
-    calibrated,
-    check_common,
-    chosen_mechanism,
     reward_rounding,
-    share_weights,
     union_width,
 )
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import CountStream, assumptions, natural
+from discreet.privacy.sums.streams import CountPrivatizer, CountStream, natural
+from discreet.privacy.sums.sums import BlockSums, cells_of_counters
 from discreet.releases.counts import PerTable
 
 
 @dataclass(frozen=True)
-class Epochs:
+class Epochs(CountPrivatizer):
     """The users between two releases form an epoch; its sums get noise once, and releases add up noisy epochs.
 
     Per epoch: Laplace noise of scale Δ₁/ε_f, or Gaussian noise of variance Δ₂²/(2ρ_f).
@@ -41,32 +35,16 @@ class Epochs:
     Source: block release, [QW23] with L = 1.  Cost: one draw per counter and epoch; memory does not grow.
     """
 
-    budget: Budget
-    neighbours: Neighbours = "replace"
-    mechanism: Mechanism | None = None
-    shares: Shares = None
-    beta: float = 0.01
     window: Literal["all", "restart"] = "all"
-    episodes_per_user: int = 1
 
     def __post_init__(self) -> None:
-        check_common(self.neighbours, self.beta, self.episodes_per_user)
-        object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
-        object.__setattr__(self, "shares", share_weights(self.shares))
+        super().__post_init__()
         if self.window not in ("all", "restart"):
             raise ValueError(f"window is {self.window!r}; it must be 'all' or 'restart'")
 
     def families(self, spec: CountSpec) -> tuple[Family, ...]:
         """The noise of every epoch, per table."""
-        assert self.mechanism is not None
-        return calibrated(
-            self.budget,
-            self.mechanism,
-            self.neighbours,
-            spec,
-            self.shares,
-            episodes_per_user=self.episodes_per_user,
-        )
+        return self._calibrated(spec)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> EpochStream:
         return EpochStream(self, spec, num_episodes, noise)
@@ -75,47 +53,24 @@ class Epochs:
 class EpochStream(CountStream):
     """Raw sums of the open epoch only; noisy sums of the epochs in every cell's window."""
 
-    _state: ClassVar[tuple[str, ...]] = ("_window", "_lengths", "_epochs")
+    _mechanism: BlockSums
 
     def __init__(self, epochs: Epochs, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         families = epochs.families(spec)
-        guarantee = guarantee_of(
-            [family.entry for family in families if family.entry is not None],
-            "joint",
-            epochs.neighbours,
-            epochs.budget,
-            episodes_per_user=epochs.episodes_per_user,
-            assumptions=assumptions(
-                num_episodes, noise, "when an epoch ends depends on public numbers and releases only"
-            ),
-        )
-        super().__init__(epochs, spec, num_episodes, noise, families, guarantee, epochs.beta)
         self._restarts = epochs.window == "restart"
-        self._window: Ints = np.zeros(self._blocks.size, dtype=np.int64)
-        self._lengths: Ints = np.zeros(spec.shapes()["visits"], dtype=np.int64)  # epochs in every cell's window
-        self._epochs = 0
-        successors = np.repeat(np.arange(self._lengths.size), spec.num_states)
-        cells = np.arange(self._lengths.size)
-        self._cell_of = np.concatenate([cells, successors, cells])  # of every counter
+        cell_of = cells_of_counters(spec) if self._restarts else None
+        mechanism = BlockSums(Blocks(families, noise), families[0].size, cell_of)
+        told = "when an epoch ends depends on public numbers and releases only"
+        super().__init__(epochs, spec, num_episodes, noise, families, mechanism, told)
 
-    def _advance(self) -> None:
-        if not self._crowd.size:
-            return
-        newest = self._sums.flat + self._blocks.draw()
-        self._sums.clear()
-        self._epochs += 1
-        if self._restarts and self._epochs > 1:
-            lengths = self._lengths.reshape(-1) + 1
-            new, old = newest[: lengths.size], self._window[: lengths.size]
-            restart = new * np.sqrt(lengths) > old + new
-            self._window = np.where(restart[self._cell_of], newest, self._window + newest)
-            self._lengths = np.where(restart, 1, lengths).reshape(self._lengths.shape)
-        else:
-            self._window += newest
-            self._lengths += 1
+    @property
+    def _epochs(self) -> int:
+        return self._mechanism.blocks
 
-    def _noisy(self) -> Ints | Floats:
-        return self._window
+    @property
+    def _lengths(self) -> Ints:
+        """(G, S, A): epochs in every cell's window."""
+        return self._mechanism.lengths.reshape(self._families[0].shape)
 
     def _widths(self) -> PerTable:
         released = sum(family.entry is not None for family in self._families)
@@ -138,7 +93,7 @@ class EpochStream(CountStream):
 
     def _deviations(self) -> PerTable:
         if not self._restarts:
-            return natural(self._families, [math.sqrt(self._epochs) * family.deviation for family in self._families])
+            return super()._deviations()
         spread = np.sqrt(self._lengths)
         return natural(
             self._families, [self._by_cell(family, spread * family.deviation) for family in self._families]

@@ -6,28 +6,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
 from discreet.privacy.families import (
+    Blocks,
     Family,
-    Mechanism,
-    Shares,
-    calibrated,
-    check_common,
-    chosen_mechanism,
     reward_rounding,
-    share_weights,
     union_width,
 )
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import CountStream, assumptions, natural
+from discreet.privacy.sums.streams import CountPrivatizer, CountStream, natural
+from discreet.privacy.sums.sums import BlockSums
 from discreet.releases.counts import PerTable
 
 
 @dataclass(frozen=True)
-class OneShot:
+class OneShot(CountPrivatizer):
     """One noise per counter on the sums over all users, then nothing more.
 
     Laplace noise of scale Δ₁/ε_f, or Gaussian noise of variance Δ₂²/(2ρ_f). Known rewards: `shares=(1, 1, 0)` spends
@@ -37,29 +31,9 @@ class OneShot:
     Source: [QW22] Eq. 2.   Differs: integer noise; rewards may be noised too.   Cost: one draw per counter.
     """
 
-    budget: Budget
-    neighbours: Neighbours = "replace"
-    mechanism: Mechanism | None = None
-    shares: Shares = None
-    beta: float = 0.01
-    episodes_per_user: int = 1
-
-    def __post_init__(self) -> None:
-        check_common(self.neighbours, self.beta, self.episodes_per_user)
-        object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
-        object.__setattr__(self, "shares", share_weights(self.shares))
-
     def families(self, spec: CountSpec) -> tuple[Family, ...]:
         """The noise of the release, per table."""
-        assert self.mechanism is not None
-        return calibrated(
-            self.budget,
-            self.mechanism,
-            self.neighbours,
-            spec,
-            self.shares,
-            episodes_per_user=self.episodes_per_user,
-        )
+        return self._calibrated(spec)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> OneShotStream:
         return OneShotStream(self, spec, num_episodes, noise)
@@ -68,23 +42,13 @@ class OneShot:
 class OneShotStream(CountStream):
     """Closes with its release: the raw sums are forgotten, and no user can be added."""
 
-    _state = ("_released",)
-
     def __init__(self, one_shot: OneShot, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         families = one_shot.families(spec)
-        guarantee = guarantee_of(
-            [family.entry for family in families if family.entry is not None],
-            "central",
-            one_shot.neighbours,
-            one_shot.budget,
-            episodes_per_user=one_shot.episodes_per_user,
-            assumptions=assumptions(num_episodes, noise),
-        )
-        super().__init__(one_shot, spec, num_episodes, noise, families, guarantee, one_shot.beta)
-        self._released: Ints | None = None
+        mechanism = BlockSums(Blocks(families, noise))
+        super().__init__(one_shot, spec, num_episodes, noise, families, mechanism, model="central")
 
     def add(self, contribution: Episodes | Counts) -> None:
-        if self._released is not None:
+        if self._covered:
             raise ValueError(
                 "the one release has been made, so that no more users can be added; use Epochs for several"
             )
@@ -93,12 +57,7 @@ class OneShotStream(CountStream):
     def _advance(self) -> None:
         if not self._crowd.size:
             raise ValueError("no episode has been added; add all users before the one release")
-        self._released = self._sums.flat + self._blocks.draw()
-        self._sums.clear()
-
-    def _noisy(self) -> Ints | Floats:
-        assert self._released is not None
-        return self._released
+        super()._advance()
 
     def _widths(self) -> PerTable:
         released = sum(family.entry is not None for family in self._families)
@@ -108,6 +67,3 @@ class OneShotStream(CountStream):
             width = np.inf if family.entry is None else union_width(family, [1], [1.0], self._beta / released)
             widths.append(width + (rounding if family.name == "rewards" else 0.0))
         return natural(self._families, widths)
-
-    def _deviations(self) -> PerTable:
-        return natural(self._families, [family.deviation for family in self._families])

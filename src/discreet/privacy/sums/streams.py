@@ -6,7 +6,8 @@ import os
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NoReturn
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -16,14 +17,26 @@ from discreet.kernels.models import scaled_tables
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.privacy.accounting import Guarantee, LedgerEntry
+from discreet.privacy.accounting import Budget, LedgerEntry, Model, Neighbours, guarantee_of
 from discreet.privacy.crowd import Crowd, Keeper
-from discreet.privacy.families import Blocks, Family
+from discreet.privacy.families import (
+    Family,
+    Mechanism,
+    Shares,
+    calibrated,
+    check_common,
+    chosen_mechanism,
+    share_weights,
+)
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
+from discreet.privacy.sums.sums import Sums
 from discreet.releases.counts import PerTable, PrivateCounts
 
 NONCE_BYTES = 12
+#: Checkpoints of another form are refused.
+CHECKPOINTS = "form 2:"
+PRINTED = "scale as printed in the papers"
 SIMULATION = "the noise is seeded: a simulation, which protects nobody"
 
 
@@ -33,27 +46,65 @@ def assumptions(num_episodes: int, noise: NoiseSource, *others: str) -> tuple[st
     return (declared, *others, *((SIMULATION,) if noise.simulation else ()))
 
 
+@dataclass(frozen=True)
+class CountPrivatizer:
+    """What a curator of counts is told: a budget, its division over the tables, and how often widths may fail."""
+
+    budget: Budget
+    neighbours: Neighbours = "replace"
+    mechanism: Mechanism | None = None
+    shares: Shares = None
+    beta: float = 0.01
+    episodes_per_user: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_common(self.neighbours, self.beta, self.episodes_per_user)
+        object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
+        object.__setattr__(self, "shares", share_weights(self.shares))
+
+    def _calibrated(self, spec: CountSpec, **more: Any) -> tuple[Family, ...]:
+        """The noise of one noisy value, per table (`calibrated`)."""
+        assert self.mechanism is not None
+        each = self.episodes_per_user
+        return calibrated(
+            self.budget, self.mechanism, self.neighbours, spec, self.shares, episodes_per_user=each, **more
+        )
+
+
+class Settings(Protocol):
+    """What a stream asks of its privatizer."""
+
+    @property
+    def budget(self) -> Budget: ...
+    @property
+    def neighbours(self) -> Neighbours: ...
+    @property
+    def beta(self) -> float: ...
+    @property
+    def episodes_per_user(self) -> int: ...
+
+
 class CountStream(Keeper, ABC):
     """Takes in users, gives out noisy sums. Raw sums stay in `_sums`; nothing made here refers to them.
 
-    A subclass says how noise grows (`_advance`, which may draw) and what the noisy sums are (`_noisy`, which may
-    not), so that a release is drawn once and two releases without an `add` are the same object.
+    A subclass brings the mechanism that closes blocks of users (`Sums`) and says how wide its noise is. A block is
+    closed once, by the first release after its users, so that two releases without an `add` are the same object.
     """
 
-    #: Names of the attributes that make up the mutable state beside the raw sums.
+    #: Names of the attributes that make up the mutable state beside the raw sums and the mechanism.
     _state: ClassVar[tuple[str, ...]] = ()
-    #: Blocks of noise that may be drawn at once.
-    _ahead: ClassVar[int] = 1
 
     def __init__(
         self,
-        privatizer: object,
+        privatizer: Settings,
         spec: CountSpec,
         num_episodes: int,
         noise: NoiseSource,
         families: Sequence[Family],
-        guarantee: Guarantee,
-        beta: float,
+        mechanism: Sums,
+        *told: str,
+        model: Model = "joint",
+        printed: bool = False,
     ) -> None:
         self._crowd = Crowd(num_episodes)
         self._sums = RawSums(spec, self._crowd)
@@ -62,27 +113,38 @@ class CountStream(Keeper, ABC):
         ends = np.cumsum([family.size for family in families]).tolist()
         # Where tables without a share of the budget lie: nothing of them is kept.
         self._unpaid = [slice(end - f.size, end) for f, end in zip(families, ends, strict=True) if f.entry is None]
-        self._blocks = Blocks(families, noise, min(self._ahead, num_episodes))
-        self._beta = beta
-        self._configuration = f"{privatizer!r} {spec!r} {int(num_episodes)}".encode()
+        self._mechanism = mechanism
+        self._beta = privatizer.beta
+        self._configuration = f"{CHECKPOINTS} {privatizer!r} {spec!r} {int(num_episodes)}".encode()
         self._drawn = False  # whether the noise of the present sums has been drawn
+        self._covered = 0  # users in closed blocks
         self._last: PrivateCounts | None = None
-        self.guarantee = guarantee
-        self.ledger: tuple[LedgerEntry, ...] = guarantee.entries
+        self.guarantee = guarantee_of(
+            [family.entry for family in families if family.entry is not None],
+            model,
+            privatizer.neighbours,
+            None if printed else privatizer.budget,
+            episodes_per_user=privatizer.episodes_per_user,
+            assumptions=(*assumptions(num_episodes, noise, *told), *((PRINTED,) if printed else ())),
+        )
+        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
 
-    @abstractmethod
     def _advance(self) -> None:
-        """Draw what the next release needs, or refuse it before anything is drawn."""
+        """Close the block of users since the last release, or refuse it before anything is drawn."""
+        self._mechanism.close(self._sums.flat, self._crowd.size - self._covered)
+        self._covered = self._crowd.size
+        if self._mechanism.forgets:
+            self._sums.clear()
 
-    @abstractmethod
     def _noisy(self) -> Ints | Floats:
         """All noisy sums, flat, in integer units."""
+        return self._mechanism.value
 
     @abstractmethod
     def _widths(self) -> PerTable: ...
 
-    @abstractmethod
-    def _deviations(self) -> PerTable: ...
+    def _deviations(self) -> PerTable:
+        return natural(self._families, [self._mechanism.spread * family.deviation for family in self._families])
 
     def add(self, contribution: Episodes | Counts) -> None:
         if self._sums.add(contribution):
@@ -118,11 +180,13 @@ class CountStream(Keeper, ABC):
 
     def checkpoint(self, key: bytes) -> bytes:
         """The whole state, raw sums included, encrypted with AES-GCM under `key` (16, 24 or 32 bytes)."""
-        state = {name: getattr(self, name) for name in (*self._state, "_drawn")}
+        state = {name: getattr(self, name) for name in (*self._state, "_drawn", "_covered")}
         sums = (self._sums.flat, self._crowd.size, self._sums.clipped)
-        self._blocks.forget()  # whoever goes on from here draws noise of her own
+        self._mechanism.noise.forget()  # whoever goes on from here draws noise of her own
         nonce = os.urandom(NONCE_BYTES)
-        return nonce + AESGCM(key).encrypt(nonce, pickle.dumps((sums, state)), self._configuration)
+        return nonce + AESGCM(key).encrypt(
+            nonce, pickle.dumps((sums, state, self._mechanism.saved())), self._configuration
+        )
 
     def restore(self, blob: bytes, key: bytes) -> None:
         """Continue from a checkpoint of a stream opened with the same settings; this stream must be fresh.
@@ -135,10 +199,11 @@ class CountStream(Keeper, ABC):
             plain = AESGCM(key).decrypt(blob[:NONCE_BYTES], blob[NONCE_BYTES:], self._configuration)
         except InvalidTag:
             raise ValueError("the checkpoint was made with another key or other settings, or was altered") from None
-        sums, state = pickle.loads(plain)  # authenticated: made by `checkpoint` under this key
+        sums, state, mechanism = pickle.loads(plain)  # authenticated: made by `checkpoint` under this key
         self._sums.flat[...], self._crowd.size, self._sums.clipped = sums
         for name, value in state.items():
             setattr(self, name, value)
+        self._mechanism.restore(mechanism)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a stream holds raw sums and cannot be pickled or copied; use checkpoint(key)")

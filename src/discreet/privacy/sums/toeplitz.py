@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,11 +11,12 @@ import numpy as np
 
 from discreet.mdp import Floats, Ints, frozen
 from discreet.people.counts import LARGEST_SUM, CountSpec
-from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
+from discreet.privacy.accounting import Budget, Neighbours
 from discreet.privacy.envelope import LARGEST_SCALE
-from discreet.privacy.families import Family, Shares, calibrated, check_common, reward_rounding, share_weights
+from discreet.privacy.families import Blocks, Family, Shares, calibrated, check_common, reward_rounding, share_weights
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import CountStream, assumptions, natural
+from discreet.privacy.sums.streams import CountStream, natural
+from discreet.privacy.sums.sums import Sums
 from discreet.releases.counts import PerTable
 
 #: Finest and coarsest grid of the coefficients, as powers of two.
@@ -121,10 +123,44 @@ def square_root(num_blocks: int, bits: int) -> Code:
     return Code(frozen(encoder, np.int64), frozen(decoder))
 
 
-class ToeplitzStream(CountStream):
-    """Raw blocks (secret), measurements (public) and the present estimate."""
+class ToeplitzSums(Sums):
+    """Raw blocks (secret), measurements (public) and the present estimate, of tables that each have a code."""
 
-    _state = ("_raw", "_measured", "_estimate", "_blocks_seen")
+    state = (*Sums.state, "_raw", "measured")
+
+    def __init__(self, noise: Blocks, codes: Sequence[Code], sizes: Sequence[int]) -> None:
+        super().__init__(noise)
+        self.codes, self.limit = codes, len(codes[0].encoder)
+        self._raw = [np.zeros((self.limit, size), dtype=np.int64) for size in sizes]
+        self.measured = [np.zeros((self.limit, size)) for size in sizes]
+
+    def close(self, raw: Ints, blocks: int = 1) -> None:
+        t = self.blocks
+        if not blocks:
+            return
+        if t == self.limit:
+            raise ValueError(f"all {t} declared blocks have been released; open the stream with a larger num_blocks")
+        noise, start, found = self.noise.draw(), 0, []
+        for code, kept, measured in zip(self.codes, self._raw, self.measured, strict=True):
+            part = slice(start, start + kept.shape[1])
+            kept[t] = raw[part]
+            measured[t] = code.encoder[t::-1] @ kept[: t + 1] + noise[part]
+            found.append(code.decoder[t::-1] @ measured[: t + 1])
+            start = part.stop
+        self.value, self.blocks = np.concatenate(found), t + 1
+
+    @property
+    def spread(self) -> float:
+        """Of the first table; `spreads` has all."""
+        return self.spreads[0]
+
+    @property
+    def spreads(self) -> list[float]:
+        return [code.row_norm(self.blocks) for code in self.codes]
+
+
+class ToeplitzStream(CountStream):
+    _mechanism: ToeplitzSums
 
     def __init__(self, toeplitz: Toeplitz, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         counters = sum(math.prod(shape) for shape in spec.shapes().values())
@@ -134,63 +170,29 @@ class ToeplitzStream(CountStream):
                 "stream may remember; declare fewer blocks, pool the stages, or use Tree"
             )
         families = toeplitz.families(spec, num_episodes)
-        guarantee = guarantee_of(
-            [family.entry for family in families if family.entry is not None],
-            "joint",
-            toeplitz.neighbours,
-            toeplitz.budget,
-            episodes_per_user=toeplitz.episodes_per_user,
-            assumptions=assumptions(
-                num_episodes, noise, f"at most {toeplitz.num_blocks} releases, declared in advance"
-            ),
-        )
-        super().__init__(toeplitz, spec, num_episodes, noise, families, guarantee, toeplitz.beta)
-        self._limit = int(toeplitz.num_blocks)
-        self._codes = [toeplitz.code(bits) for bits in toeplitz.grids(spec, num_episodes).values()]
-        self._raw = [np.zeros((self._limit, family.size), dtype=np.int64) for family in families]
-        self._measured = [np.zeros((self._limit, family.size)) for family in families]
-        self._estimate = np.zeros(counters)
-        self._blocks_seen = 0
+        codes = [toeplitz.code(bits) for bits in toeplitz.grids(spec, num_episodes).values()]
+        mechanism = ToeplitzSums(Blocks(families, noise), codes, [family.size for family in families])
+        told = f"at most {toeplitz.num_blocks} releases, declared in advance"
+        super().__init__(toeplitz, spec, num_episodes, noise, families, mechanism, told)
 
-    def _advance(self) -> None:
-        if not self._crowd.size:
-            return
-        t = self._blocks_seen
-        if t == self._limit:
-            raise ValueError(
-                f"all {self._limit} declared blocks have been released; open the stream with a larger num_blocks"
-            )
-        noise, start = self._blocks.draw(), 0
-        for family, code, raw, measured in zip(self._families, self._codes, self._raw, self._measured, strict=True):
-            part = slice(start, start + family.size)
-            raw[t] = self._sums.flat[part]
-            measured[t] = code.encoder[t::-1] @ raw[: t + 1] + noise[part]
-            prefix = code.decoder[t::-1] @ measured[: t + 1]
-            self._estimate[part] = np.rint(prefix / DECODED) * DECODED  # sums are whole: drops rounding errors
-            start += family.size
-        self._sums.clear()
-        self._blocks_seen = t + 1
-
-    def _noisy(self) -> Ints | Floats:
-        return self._estimate
+    def _noisy(self) -> Floats:
+        rounded: Floats = np.rint(self._mechanism.value / DECODED) * DECODED  # sums are whole: drops rounding errors
+        return rounded
 
     def _widths(self) -> PerTable:
         """σ·‖row of D‖·√(2·ln(2mB/β_f)): a discrete Gaussian is sub-Gaussian with its own σ [CKS20]."""
         released = sum(family.entry is not None for family in self._families)
         seen = reward_rounding(self._sums.spec, self._crowd.size)
         widths = []
-        for family, code in zip(self._families, self._codes, strict=True):
-            tail = math.sqrt(2.0 * math.log(2.0 * family.size * self._limit * released / self._beta))
+        for family, spread in zip(self._families, self._mechanism.spreads, strict=True):
+            tail = math.sqrt(2.0 * math.log(2.0 * family.size * self._mechanism.limit * released / self._beta))
             exact = seen if family.name == "rewards" else 0.0
             decoding = 0.5 * DECODED + 1e-12 * seen * (
                 self._sums.spec.reward_units if family.name == "rewards" else 1
             )
-            widths.append(family.scale * code.row_norm(self._blocks_seen) * tail + exact + decoding)
+            widths.append(family.scale * spread * tail + exact + decoding)
         return natural(self._families, widths)
 
     def _deviations(self) -> PerTable:
-        values = [
-            family.deviation * code.row_norm(self._blocks_seen)
-            for family, code in zip(self._families, self._codes, strict=True)
-        ]
-        return natural(self._families, values)
+        spreads = zip(self._families, self._mechanism.spreads, strict=True)
+        return natural(self._families, [family.deviation * spread for family, spread in spreads])

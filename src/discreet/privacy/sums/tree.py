@@ -6,26 +6,22 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
-from discreet.mdp import Floats, Ints
+from discreet.mdp import Ints
 from discreet.people.counts import LARGEST_SUM, CountSpec
-from discreet.privacy.accounting import Budget, Neighbours, guarantee_of, tree_levels
+from discreet.privacy.accounting import tree_levels
 from discreet.privacy.families import (
+    Blocks,
     Family,
-    Mechanism,
-    Shares,
-    calibrated,
-    check_common,
-    chosen_mechanism,
     reward_rounding,
-    share_weights,
     union_width,
 )
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import CountStream, assumptions, natural
+from discreet.privacy.sums.streams import CountPrivatizer, CountStream, natural
+from discreet.privacy.sums.sums import Sums
 from discreet.releases.counts import PerTable
 
 Variant = Literal["binary", "honaker", "smooth"]
@@ -33,10 +29,12 @@ Variant = Literal["binary", "honaker", "smooth"]
 #: Honaker estimates are integers in units of 2⁻⁸, mixed with weights in units of 2⁻¹²; see tree.md.
 FRACTION_BITS = 8
 WEIGHT_BITS = 12
+#: Blocks of noise that may be drawn at once.
+DRAWN_AHEAD = 16
 
 
 @dataclass(frozen=True)
-class Tree:
+class Tree(CountPrivatizer):
     """Prefix sums after every episode, each the sum of few noisy nodes.
 
     A user enters at most L nodes, L = T.bit_length() for T released prefixes, so a node carries Laplace noise of
@@ -52,21 +50,13 @@ class Tree:
     Cost: O(L) arrays of the counters; one draw per counter and episode, amortised.
     """
 
-    budget: Budget
-    neighbours: Neighbours = "replace"
-    mechanism: Mechanism | None = None
-    shares: Shares = None
-    beta: float = 0.01
     variant: Variant = "binary"
     constant_noise: bool = False
     publish_final: bool = False
     calibration: Literal["true", "paper"] = "true"
-    episodes_per_user: int = 1
 
     def __post_init__(self) -> None:
-        check_common(self.neighbours, self.beta, self.episodes_per_user)
-        object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
-        object.__setattr__(self, "shares", share_weights(self.shares))
+        super().__post_init__()
         if self.variant not in ("binary", "honaker", "smooth"):
             raise ValueError(f"variant is {self.variant!r}; it must be 'binary', 'honaker' or 'smooth'")
         if self.calibration not in ("true", "paper"):
@@ -88,17 +78,8 @@ class Tree:
 
     def families(self, spec: CountSpec, num_episodes: int) -> tuple[Family, ...]:
         """The noise of every node, per table."""
-        assert self.mechanism is not None
-        return calibrated(
-            self.budget,
-            self.mechanism,
-            self.neighbours,
-            spec,
-            self.shares,
-            uses=self.layout(num_episodes).nodes_per_user,
-            episodes_per_user=self.episodes_per_user,
-            factor=math.log2(num_episodes) if self.calibration == "paper" else None,
-        )
+        factor = math.log2(num_episodes) if self.calibration == "paper" else None
+        return self._calibrated(spec, uses=self.layout(num_episodes).nodes_per_user, factor=factor)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TreeStream:
         return TreeStream(self, spec, num_episodes, noise)
@@ -283,97 +264,97 @@ def honaker_width(family: Family, num_prefixes: int, beta: float) -> float:
     return best * (1.0 + 1e-9) + 0.5 * steps * 2.0**-FRACTION_BITS
 
 
-class TreeStream(CountStream):
-    """Nodes in use, by the bit of the label they stand for, and the sum of their noises."""
+class TreeSums(Sums):
+    """Nodes in use, by the bit of the label they stand for, and the sum of their noises; leaves are blocks.
 
-    _state: ClassVar[tuple[str, ...]] = ("_nodes", "_total", "_prefix", "_label", "_padding")
-    _ahead: ClassVar[int] = 16
+    `constant` pads every prefix to the same number of noises; `honaker` averages a node with its children.
+    Source: [BZZDTCC24] Alg. 4.   Differs: the sum covers the blocks closed so far, exactly.
+    """
+
+    state = (*Sums.state, "nodes", "_total")
+    forgets = False
+
+    def __init__(self, noise: Blocks, layout: Layout, constant: bool = False, honaker: bool = False) -> None:
+        super().__init__(noise)
+        self.nodes: dict[int, Ints] = {}
+        self._total: Ints = np.zeros(noise.size, dtype=np.int64)
+        self._layout, self._constant = layout, constant
+        self._variances = node_variances(layout.bits) if honaker else None
+
+    def close(self, raw: Ints, blocks: int = 1) -> None:
+        old, new = self.blocks, self.blocks + blocks
+        if new > self._layout.num_prefixes:
+            raise ValueError(f"a tree over {self._layout.num_prefixes} blocks has no room for another one")
+        self.blocks = new
+        if self._variances is not None:
+            for covered in range(old, new):
+                self._carry(covered)
+            self.value = ((raw << FRACTION_BITS) + self._total).astype(np.float64) * 2.0**-FRACTION_BITS
+            return
+        self._move(self._layout.label(old), self._layout.label(new))
+        self.value = raw + self._total
+        for _ in range(self._layout.bits - new.bit_count() if self._constant else 0):
+            self.value += self.noise.draw()
+
+    def _move(self, old: int, new: int) -> None:
+        """Exchange the nodes below the highest bit in which two labels differ; those above hold the same users."""
+        changed = (1 << (old ^ new).bit_length()) - 1
+        for bit in set_bits(self._layout.noisy_bits(old) & changed):
+            self._total -= self.nodes.pop(bit)
+        for bit in set_bits(self._layout.noisy_bits(new) & changed):
+            self.nodes[bit] = block = self.noise.draw()
+            self._total += block
+
+    def _carry(self, covered: int) -> None:
+        """One more user: like adding one to a binary number, where each carry completes a node of the next level."""
+        level, estimate = 0, self.noise.draw() << FRACTION_BITS
+        while covered >> level & 1:
+            left = self.nodes.pop(level)
+            self._total -= left
+            level += 1
+            estimate = mixed(level, self.noise.draw() << FRACTION_BITS, left + estimate)
+        self.nodes[level] = estimate
+        self._total += estimate
+
+    @property
+    def variance(self) -> float:
+        """Of the noise in `value`, in units of one noise."""
+        if self._variances is not None:
+            return sum(self._variances[bit] for bit in self.nodes)
+        return float(self._layout.bits if self._constant else len(self.nodes))
+
+    @property
+    def spread(self) -> float:
+        return math.sqrt(self.variance)
+
+
+class TreeStream(CountStream):
+    _mechanism: TreeSums
 
     def __init__(self, tree: Tree, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         families = tree.families(spec, num_episodes)
-        entries = [family.entry for family in families if family.entry is not None]
-        told = assumptions(num_episodes, noise)
-        guarantee = guarantee_of(
-            entries,
-            "joint",
-            tree.neighbours,
-            None if tree.calibration == "paper" else tree.budget,
-            episodes_per_user=tree.episodes_per_user,
-            assumptions=(*told, "scale as printed in the papers") if tree.calibration == "paper" else told,
-        )
-        super().__init__(tree, spec, num_episodes, noise, families, guarantee, tree.beta)
-        self._tree = tree
         self._limit = tree.prefixes(num_episodes)
         self._layout = tree.layout(num_episodes)
-        self._nodes: dict[int, Ints] = {}
-        self._total: Ints = np.zeros(self._blocks.size, dtype=np.int64)
-        self._prefix = 0  # users covered by the nodes in use
-        self._label = self._layout.label(0)
-        self._padding: Ints | None = None
-        self._bits = FRACTION_BITS if tree.variant == "honaker" else 0
-        if self._bits:
+        honaker = tree.variant == "honaker"
+        drawn = Blocks(families, noise, min(DRAWN_AHEAD, num_episodes))
+        mechanism = TreeSums(drawn, self._layout, tree.constant_noise, honaker)
+        printed = tree.calibration == "paper"
+        super().__init__(tree, spec, num_episodes, noise, families, mechanism, printed=printed)
+        if honaker:
             check_honaker_range(spec, num_episodes, families)
         self._width = tree_widths(tree, self._layout, families, reward_rounding(spec, num_episodes))
-        self._spread = node_variances(self._layout.bits)
         self._deviation = lru_cache(maxsize=128)(partial(deviations, families))
 
     def _advance(self) -> None:
-        prefix = self._crowd.size
-        if prefix > self._limit:
+        if self._crowd.size > self._limit:
             raise ValueError(
                 f"all {self._crowd.limit} declared episodes have been added, and the budget covers releases before "
                 "the last of them only; open the stream with publish_final=True, or declare more episodes"
             )
-        if self._tree.variant == "honaker":
-            for covered in range(self._prefix, prefix):
-                self._carry(covered)
-        else:
-            self._move(self._layout.label(prefix))
-        self._prefix = prefix
-        if self._tree.constant_noise:
-            missing = self._layout.bits - prefix.bit_count()
-            self._padding = np.zeros_like(self._total)
-            for _ in range(missing):
-                self._padding += self._blocks.draw()
-
-    def _move(self, new: int) -> None:
-        """Exchange the nodes below the highest bit in which two labels differ; those above hold the same users."""
-        layout, old = self._layout, self._label
-        changed = (1 << (old ^ new).bit_length()) - 1
-        for bit in set_bits(layout.noisy_bits(old) & changed):
-            self._total -= self._nodes.pop(bit)
-        for bit in set_bits(layout.noisy_bits(new) & changed):
-            self._nodes[bit] = block = self._blocks.draw()
-            self._total += block
-        self._label = new
-
-    def _carry(self, covered: int) -> None:
-        """One more user: like adding one to a binary number, where each carry completes a node of the next level."""
-        level, estimate = 0, self._blocks.draw() << FRACTION_BITS
-        while covered >> level & 1:
-            left = self._nodes.pop(level)
-            self._total -= left
-            level += 1
-            estimate = mixed(level, self._blocks.draw() << FRACTION_BITS, left + estimate)
-        self._nodes[level] = estimate
-        self._total += estimate
-
-    def _noisy(self) -> Ints | Floats:
-        if self._bits:
-            fixed: Ints = (self._sums.flat << self._bits) + self._total
-            return fixed.astype(np.float64) * 2.0**-self._bits
-        if self._padding is not None:
-            return self._sums.flat + self._total + self._padding
-        return self._sums.flat + self._total
+        super()._advance()
 
     def _widths(self) -> PerTable:
         return self._width
 
     def _deviations(self) -> PerTable:
-        if self._tree.constant_noise:
-            variance = float(self._layout.bits)
-        elif self._tree.variant == "honaker":
-            variance = sum(self._spread[bit] for bit in self._nodes)
-        else:
-            variance = float(len(self._nodes))
-        return self._deviation(variance)
+        return self._deviation(self._mechanism.variance)

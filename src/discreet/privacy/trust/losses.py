@@ -32,6 +32,7 @@ from discreet.privacy.accounting import (
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.envelope import LARGEST_SCALE
 from discreet.privacy.families import (
+    Blocks,
     Family,
     Mechanism,
     check_common,
@@ -42,136 +43,43 @@ from discreet.privacy.families import (
 )
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
-from discreet.privacy.sums.toeplitz import MOST_BITS, square_root
+from discreet.privacy.sums.sums import BlockSums, ExactSums, Sums
+from discreet.privacy.sums.toeplitz import MOST_BITS, ToeplitzSums, square_root
+from discreet.privacy.sums.tree import Layout, TreeSums
 from discreet.privacy.tails import popcount_classes
 from discreet.releases.counts import PrivateLosses
 
-Sums = Literal["blocks", "tree", "constant-tree", "toeplitz"]
+Kind = Literal["blocks", "tree", "constant-tree", "toeplitz"]
 
 PUBLIC_LAYERS = "which states can occur at each step, and where episodes start, is public"
 PUBLIC_LOSSES = "the loss tables are public: only trajectories are people's data"
 PUBLIC_ENDS = "when a block ends depends on public numbers and releases only"
 
 
-# Sums of vectors ----------------------------------------------------------------------------------------------------
+class Table:
+    """Raw integer sums of one table and the mechanism that closes its blocks; `latest` is the last block alone."""
 
-
-class VectorSum(ABC):
-    """Raw integer sums of one table, closed block by block; `value` is the noisy prefix, `latest` the last block."""
-
-    def __init__(self, family: Family, noise: NoiseSource) -> None:
-        self.family, self._noise = family, noise
+    def __init__(self, family: Family, sums: Sums) -> None:
+        self.family, self._sums = family, sums
         self._raw: Ints = np.zeros(family.size, dtype=np.int64)
         self.value: Floats = np.zeros(family.size)
         self.latest: Floats = np.zeros(family.size)
-        self.blocks = 0
 
     def add(self, vector: Ints) -> None:
         self._raw += vector
 
     def close(self) -> None:
         """End the block: noise is drawn here, once."""
-        before = self.value
-        self._close()
-        self.blocks += 1
-        if not self._own_latest:
-            self.latest = self.value - before
-
-    _own_latest = False
-
-    @abstractmethod
-    def _close(self) -> None: ...
+        self._sums.close(self._raw)
+        if self._sums.forgets:
+            self._raw[:] = 0
+        before, self.value = self.value, self._sums.value.astype(np.float64)
+        self.latest = self.value - before
 
     @property
-    @abstractmethod
     def deviation(self) -> float:
         """Standard deviation of the noise in `value`, in integer units."""
-
-    def draw(self) -> Ints:
-        sample = self._noise.laplace if self.family.mechanism == "laplace" else self._noise.gaussian
-        return sample(self.family.scale, self.family.size)
-
-
-class BlockSum(VectorSum):
-    """One fresh noise per block; prefixes add up noisy blocks."""
-
-    _own_latest = True
-
-    def _close(self) -> None:
-        self.latest = (self._raw + self.draw()).astype(np.float64)
-        self._raw[:] = 0
-        self.value = self.value + self.latest
-
-    @property
-    def deviation(self) -> float:
-        return self.family.deviation * math.sqrt(self.blocks)
-
-
-class TreeSum(VectorSum):
-    """Noise on the nodes of a binary tree over blocks; `constant` pads every prefix to the same number of noises.
-
-    Source: [BZZDTCC24] Alg. 4.   Differs: the sum covers the blocks closed so far, exactly.
-    """
-
-    def __init__(self, family: Family, noise: NoiseSource, levels: int, constant: bool) -> None:
-        super().__init__(family, noise)
-        self._levels, self._constant = levels, constant
-        self._nodes: dict[int, Ints] = {}
-
-    def _close(self) -> None:
-        if self.blocks + 1 >= 1 << self._levels:
-            raise ValueError(f"a tree of {self._levels} levels has no room for another block")
-        old, new = self.blocks, self.blocks + 1
-        for bit in range((old ^ new).bit_length()):
-            self._nodes.pop(bit, None)
-            if new >> bit & 1:
-                self._nodes[bit] = self.draw()
-        total = self._raw.astype(np.float64)
-        for node in self._nodes.values():
-            total += node
-        if self._constant:
-            for _ in range(self._levels - len(self._nodes)):
-                total += self.draw()
-        self.value = total
-
-    @property
-    def deviation(self) -> float:
-        terms = self._levels if self._constant else len(self._nodes)
-        return self.family.deviation * math.sqrt(terms)
-
-
-class ToeplitzSum(VectorSum):
-    """Prefix sums by the square root of the prefix-sum matrix, Gaussian noise: see toeplitz.md."""
-
-    def __init__(self, family: Family, noise: NoiseSource, num_blocks: int, bits: int) -> None:
-        super().__init__(family, noise)
-        self._code = square_root(num_blocks, bits)
-        self._blocks = np.zeros((num_blocks, family.size), dtype=np.int64)
-        self._measured = np.zeros((num_blocks, family.size))
-
-    def _close(self) -> None:
-        t = self.blocks
-        if t == len(self._blocks):
-            raise ValueError(f"all {t} declared blocks have been released; declare more")
-        self._blocks[t] = self._raw
-        self._raw[:] = 0
-        self._measured[t] = self._code.encoder[t::-1] @ self._blocks[: t + 1] + self.draw()
-        self.value = self._code.decoder[t::-1] @ self._measured[: t + 1]
-
-    @property
-    def deviation(self) -> float:
-        return self.family.deviation * self._code.row_norm(self.blocks) if self.blocks else 0.0
-
-
-class PlainSum(VectorSum):
-    """No noise: of what is public, or under an infinite budget."""
-
-    def _close(self) -> None:
-        self.value = self._raw.astype(np.float64)
-
-    @property
-    def deviation(self) -> float:
-        return 0.0
+        return self.family.deviation * float(self._sums.spread)
 
 
 # Streams ------------------------------------------------------------------------------------------------------------
@@ -272,8 +180,8 @@ class CentralLosses(LossPrivatizer):
     budget: Budget
     neighbours: Neighbours = "replace"
     mechanism: Mechanism | None = None
-    counts: Sums = "blocks"
-    losses: Sums = "blocks"
+    counts: Kind = "blocks"
+    losses: Kind = "blocks"
     num_count_blocks: int = 1
     num_loss_blocks: int = 1
     public_losses: bool = False
@@ -344,17 +252,55 @@ class CentralLosses(LossPrivatizer):
 
     def noise_share(self, spec: LossSpec) -> float:
         family = self.families(spec)["losses"]
-        total = _vector_sum(self, spec, family, NoiseSource.seeded(0))
-        total.blocks = self.num_loss_blocks
-        return total.deviation * spec.grid / spec.num_episodes
+        sums = _sums(self, spec, family, NoiseSource.seeded(0))
+        sums.blocks = self.num_loss_blocks
+        return family.deviation * float(sums.spread) * spec.grid / spec.num_episodes
 
     def open(self, spec: LossSpec, noise: NoiseSource) -> CentralStream:
         return CentralStream(self, spec, noise)
 
 
-class CentralStream(LossStream):
-    def __init__(self, privatizer: CentralLosses, spec: LossSpec, noise: NoiseSource) -> None:
+class TableStream(LossStream):
+    """Sums of tables, each closed by its own mechanism."""
+
+    def __init__(self, spec: LossSpec, tables: Mapping[str, Table]) -> None:
         super().__init__(spec)
+        self._tables, self._count_width, self._loss_width = tables, 0.0, 0.0
+
+    def _add(self, episodes: Episodes, losses: Floats) -> None:
+        contribution = self.spec.contribution(episodes, losses)
+        for name, total in self._tables.items():
+            total.add(contribution[name])
+
+    def _close_counts(self) -> None:
+        for name, total in self._tables.items():
+            if name != "losses":
+                total.close()
+
+    def _close_losses(self) -> None:
+        self._tables["losses"].close()
+
+    def _build(self) -> PrivateLosses:
+        spec, tables = self.spec, self._tables
+        visits = tables.get("visits")
+        return PrivateLosses(
+            None if visits is None else spec.unpacked("visits", visits.value),
+            spec.unpacked("transitions", tables["transitions"].value),
+            spec.unpacked("losses", tables["losses"].value * spec.grid),
+            spec.unpacked("losses", tables["losses"].latest * spec.grid),
+            self._crowd.size - self._block,
+            self._counted,
+            self._last_block,
+            self._num_blocks,
+            tables["transitions"].deviation,
+            self._count_width,
+            tables["losses"].deviation * spec.grid,
+            self._loss_width,
+        )
+
+
+class CentralStream(TableStream):
+    def __init__(self, privatizer: CentralLosses, spec: LossSpec, noise: NoiseSource) -> None:
         families = privatizer.families(spec)
         told = [PUBLIC_LAYERS, PUBLIC_ENDS, *([PUBLIC_LOSSES] if privatizer.public_losses else [])]
         self.guarantee = guarantee_of(
@@ -364,65 +310,36 @@ class CentralStream(LossStream):
             privatizer.budget,
             assumptions=assumptions(spec.num_episodes, noise, *told),
         )
-        self._sums = {
-            name: _vector_sum(privatizer, spec, family, noise)
+        tables = {
+            name: Table(family, _sums(privatizer, spec, family, noise))
             for name, family in families.items()
             if name != "visits" or privatizer.visits
         }
+        super().__init__(spec, tables)
         self._count_width = max(
-            (_prefix_width(privatizer, families[name]) for name in self._sums if name != "losses"), default=0.0
+            (_prefix_width(privatizer, families[name]) for name in tables if name != "losses"), default=0.0
         )
         loss_family = families["losses"]
-        self._loss_width = 0.0
         if loss_family.entry is not None and loss_family.scale > 0.0:
             self._loss_width = spec.grid * union_width(
                 loss_family, [1], [float(privatizer.num_loss_blocks)], privatizer.beta / 3
             )
 
-    def _add(self, episodes: Episodes, losses: Floats) -> None:
-        contribution = self.spec.contribution(episodes, losses)
-        for name, total in self._sums.items():
-            total.add(contribution[name])
 
-    def _close_counts(self) -> None:
-        for name, total in self._sums.items():
-            if name != "losses":
-                total.close()
-
-    def _close_losses(self) -> None:
-        self._sums["losses"].close()
-
-    def _build(self) -> PrivateLosses:
-        spec, sums = self.spec, self._sums
-        visits = sums.get("visits")
-        return PrivateLosses(
-            None if visits is None else spec.unpacked("visits", visits.value),
-            spec.unpacked("transitions", sums["transitions"].value),
-            spec.unpacked("losses", sums["losses"].value * spec.grid),
-            spec.unpacked("losses", sums["losses"].latest * spec.grid),
-            self._crowd.size - self._block,
-            self._counted,
-            self._last_block,
-            self._num_blocks,
-            sums["transitions"].deviation,
-            self._count_width,
-            sums["losses"].deviation * spec.grid,
-            self._loss_width,
-        )
-
-
-def _vector_sum(privatizer: CentralLosses, spec: LossSpec, family: Family, noise: NoiseSource) -> VectorSum:
+def _sums(privatizer: CentralLosses, spec: LossSpec, family: Family, noise: NoiseSource) -> Sums:
+    drawn = Blocks([family], noise)
     public = family.name == "losses" and privatizer.public_losses
     if public or family.size == 0 or (family.entry is not None and family.entry.cost == math.inf):
-        return PlainSum(family, noise)
+        return ExactSums(drawn)
     if family.entry is None or family.scale == 0.0:
         raise ValueError(f"{family.name} have no share of the budget, so that no sum of them is kept")
     kind = privatizer.losses if family.name == "losses" else privatizer.counts
     if kind == "blocks":
-        return BlockSum(family, noise)
+        return BlockSums(drawn)
     if kind == "toeplitz":
-        return ToeplitzSum(family, noise, privatizer.num_loss_blocks, privatizer.bits(spec))
-    return TreeSum(family, noise, privatizer.uses(family.name), kind == "constant-tree")
+        return ToeplitzSums(drawn, [square_root(privatizer.num_loss_blocks, privatizer.bits(spec))], [family.size])
+    levels = privatizer.uses(family.name)
+    return TreeSums(drawn, Layout((1 << levels) - 1, levels, None, levels), kind == "constant-tree")
 
 
 def _prefix_width(privatizer: CentralLosses, family: Family) -> float:
@@ -449,37 +366,10 @@ class ExactLosses(LossPrivatizer):
         return ExactLossStream(spec)
 
 
-class ExactLossStream(LossStream):
+class ExactLossStream(TableStream):
     guarantee = no_privacy()
 
     def __init__(self, spec: LossSpec) -> None:
-        super().__init__(spec)
-        self._raw = {name: np.zeros(size, dtype=np.int64) for name, size in spec.sizes.items()}
-        self._shown = {name: np.zeros(size) for name, size in spec.sizes.items()}
-        self._latest = np.zeros(spec.sizes["losses"])
-
-    def _add(self, episodes: Episodes, losses: Floats) -> None:
-        for name, table in self.spec.contribution(episodes, losses).items():
-            self._raw[name] += table
-
-    def _close_counts(self) -> None:
-        for name in ("visits", "transitions"):
-            self._shown[name] = self._raw[name].astype(np.float64)
-
-    def _close_losses(self) -> None:
-        before = self._shown["losses"]
-        self._shown["losses"] = np.asarray(self._raw["losses"] * self.spec.grid, dtype=np.float64)
-        self._latest = self._shown["losses"] - before
-
-    def _build(self) -> PrivateLosses:
-        spec, shown = self.spec, self._shown
-        return PrivateLosses(
-            spec.unpacked("visits", shown["visits"]),
-            spec.unpacked("transitions", shown["transitions"]),
-            spec.unpacked("losses", shown["losses"]),
-            spec.unpacked("losses", self._latest),
-            self._crowd.size - self._block,
-            self._counted,
-            self._last_block,
-            self._num_blocks,
-        )
+        families = [Family(name, (size,), 1.0, "laplace", 0.0, None) for name, size in spec.sizes.items()]
+        noise = NoiseSource.seeded(0)  # of which nothing is drawn
+        super().__init__(spec, {f.name: Table(f, ExactSums(Blocks([f], noise))) for f in families})

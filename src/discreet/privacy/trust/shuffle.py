@@ -23,6 +23,7 @@ from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of, no_privacy
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.sums.sums import cells_of_counters, windowed
 from discreet.privacy.trust.reports import checked_episodes
 from discreet.privacy.trust.shuffle_law import (
     BitLaw,
@@ -192,7 +193,6 @@ class ShuffleStream(_CountStream):
     def __init__(self, privatizer: Shuffle, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         super().__init__(spec, num_episodes, noise)
         self._law = privatizer.law(spec)
-        self._restarts = privatizer.window == "restart"
         self._beta = privatizer.beta
         self.guarantee = privatizer.guarantee(spec, num_episodes, noise)
         self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
@@ -202,8 +202,7 @@ class ShuffleStream(_CountStream):
         self._starts: Ints = np.ones(C, dtype=np.int64)  # first batch of every cell's window
         self._widths = Window(sum(self._sizes), 0.5 * privatizer.beta)
         self._batch_users: list[int] = []
-        cells = np.arange(C)
-        self._cell_of = np.concatenate([cells, np.repeat(cells, spec.num_states), cells])
+        self._cell_of = cells_of_counters(spec) if privatizer.window == "restart" else None
         self._last: PrivateCounts = self._released()
 
     def encoder(self, users: int) -> BitEncoder:
@@ -237,13 +236,7 @@ class ShuffleStream(_CountStream):
         self._widths.append(noise_bits, p)
         self._batch_users.append(batch.users)
         variance = noise_bits * p * (1.0 - p)
-        C = self._variances.size
-        restart = np.zeros(C, dtype=np.bool_)
-        if self._restarts and len(self._widths) > 1:
-            old, new = self._sums[:C], newest[:C]
-            restart = new * np.sqrt(self._variances + variance) > (old + new) * math.sqrt(variance)
-        self._sums = np.where(restart[self._cell_of], newest, self._sums + newest)
-        self._variances = np.where(restart, 0.0, self._variances) + variance
+        self._sums, self._variances, restart = windowed(self._sums, newest, self._variances, variance, self._cell_of)
         self._starts = np.where(restart, len(self._widths), self._starts)
         self._last = self._released()
 

@@ -20,7 +20,7 @@ from discreet.privacy.families import Blocks, Family, Mechanism, calibrated, rew
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.epochs import Epochs, EpochStream
 from discreet.privacy.sums.exact import Exact, ExactStream
-from discreet.privacy.sums.streams import assumptions
+from discreet.privacy.sums.streams import CountStream, assumptions
 from discreet.privacy.sums.tree import Tree, TreeStream
 from discreet.privacy.tails import adaptive_width, exponent_grid, log_moments
 from discreet.privacy.trust.local import ONE_REPORT, LocalLaplace, sum_of_noises
@@ -128,6 +128,24 @@ class Spread:
         return np.asarray(np.sqrt(terms) * peak * self._deviation)
 
 
+class Cutting(CountStream):
+    """A stream whose users cut rewards at announced thresholds, and whose noise follows the largest of them."""
+
+    _state: ClassVar[tuple[str, ...]] = ("_cut",)
+    _cut: Cut
+
+    def _follow(self, spec: CountSpec, num_episodes: int, noise: NoiseSource, most_terms: int) -> None:
+        self._mechanism.noise = ThresholdBlocks(self._families, noise, lambda: self._cut)
+        self._spread = Spread(self._families[2], spec, num_episodes, self._beta / 3, most_terms)
+        self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PUBLIC))
+
+    def begin(self, plan: Plan) -> None:
+        self._cut.announce(plan)
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        super().add(self._cut.applied(contribution))
+
+
 @dataclass(frozen=True)
 class TruncatedEpochs(Epochs):
     """`Epochs` whose rewards have no bound but a public threshold per cell.
@@ -137,36 +155,17 @@ class TruncatedEpochs(Epochs):
     """
 
     def families(self, spec: CountSpec) -> tuple[Family, ...]:
-        assert self.mechanism is not None
-        return calibrated(
-            self.budget,
-            self.mechanism,
-            self.neighbours,
-            bounded(spec),
-            self.shares,
-            episodes_per_user=self.episodes_per_user,
-            gain=signed(self.mechanism, self.neighbours),
-        )
+        return self._calibrated(bounded(spec), gain=signed(self.mechanism, self.neighbours))
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedEpochStream:
         return TruncatedEpochStream(self, spec, num_episodes, noise)
 
 
-class TruncatedEpochStream(EpochStream):
-    _state: ClassVar[tuple[str, ...]] = (*EpochStream._state, "_cut")
-
+class TruncatedEpochStream(Cutting, EpochStream):
     def __init__(self, epochs: TruncatedEpochs, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         self._cut = Cut(spec)
         super().__init__(epochs, spec, num_episodes, noise)
-        self._blocks = ThresholdBlocks(self._families, noise, lambda: self._cut)
-        self._spread = Spread(self._families[2], spec, num_episodes, self._beta / 3, num_episodes)
-        self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PUBLIC))
-
-    def begin(self, plan: Plan) -> None:
-        self._cut.announce(plan)
-
-    def add(self, contribution: Episodes | Counts) -> None:
-        super().add(self._cut.applied(contribution))
+        self._follow(spec, num_episodes, noise, num_episodes)
 
     def _widths(self) -> PerTable:
         widths, t = super()._widths(), self._epochs
@@ -192,54 +191,35 @@ class TruncatedTree(Tree):
             raise ValueError("the printed scale of a tree is not one for thresholds; calibration must be 'true'")
 
     def families(self, spec: CountSpec, num_episodes: int) -> tuple[Family, ...]:
-        assert self.mechanism is not None
-        return calibrated(
-            self.budget,
-            self.mechanism,
-            self.neighbours,
-            bounded(spec),
-            self.shares,
-            uses=self.layout(num_episodes).nodes_per_user,
-            episodes_per_user=self.episodes_per_user,
-            gain=signed(self.mechanism, self.neighbours),
-        )
+        uses, gain = self.layout(num_episodes).nodes_per_user, signed(self.mechanism, self.neighbours)
+        return self._calibrated(bounded(spec), uses=uses, gain=gain)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedTreeStream:
         return TruncatedTreeStream(self, spec, num_episodes, noise)
 
 
-class TruncatedTreeStream(TreeStream):
-    _state: ClassVar[tuple[str, ...]] = (*TreeStream._state, "_cut")
-
+class TruncatedTreeStream(Cutting, TreeStream):
     def __init__(self, tree: TruncatedTree, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         if tree.variant != "binary" or tree.constant_noise:
             raise ValueError("thresholds that change go with the plain binary tree only")
         self._cut = Cut(spec)
         super().__init__(tree, spec, num_episodes, noise)
-        self._blocks = ThresholdBlocks(self._families, noise, lambda: self._cut)
-        self._rewards = Spread(self._families[2], spec, num_episodes, self._beta / 3, self._layout.bits)
-        self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PUBLIC))
-
-    def begin(self, plan: Plan) -> None:
-        self._cut.announce(plan)
-
-    def add(self, contribution: Episodes | Counts) -> None:
-        super().add(self._cut.applied(contribution))
+        self._follow(spec, num_episodes, noise, self._layout.bits)
 
     def _widths(self) -> PerTable:
         widths = super()._widths()
         if self._families[2].entry is None:
             return widths
-        if not self._nodes:
+        if not self._mechanism.nodes:
             return replace(widths, rewards=0.0)
-        sums = len(self._nodes) * self._rewards.moments(self._cut.peak)
-        return replace(widths, rewards=self._rewards.width(sums, num_prefixes=self._layout.num_prefixes))
+        sums = len(self._mechanism.nodes) * self._spread.moments(self._cut.peak)
+        return replace(widths, rewards=self._spread.width(sums, num_prefixes=self._layout.num_prefixes))
 
     def _deviations(self) -> PerTable:
         deviations = super()._deviations()
         if self._families[2].entry is None:
             return deviations
-        spread = self._rewards.deviation(self._cut.peak, float(len(self._nodes)))
+        spread = self._spread.deviation(self._cut.peak, self._mechanism.variance)
         return replace(deviations, rewards=spread)
 
 
