@@ -130,7 +130,7 @@ class _VisitedOnlyStream(OneShotStream):
     def _advance(self) -> None:
         visited = self._sums.flat != 0
         super()._advance()
-        self._released = np.where(visited, self._released, 0)
+        self._mechanism.value = np.where(visited, self._mechanism.value, 0)
 
 
 class VisitedOnly(OneShot):

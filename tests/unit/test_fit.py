@@ -85,7 +85,7 @@ def test_the_catalog_lists_what_fit_knows():
         if entry.private:
             twin = offline.FROM_LOGS[entry.twin]
             assert twin.features == entry.features
-            assert name == "one-hot" or twin.learn is entry.learn
+            assert name == "one-hot" or twin.learn == entry.learn
         with pytest.raises(ValueError, match=f"discreet fit LOGS --algorithm {name}"):
             Experiment(name, epsilon=1.0 if entry.private else None)
 

@@ -464,7 +464,7 @@ def test_ctrl_c_in_a_real_process(log, tmp_path):
     """Sent while the log is read; the database notices it in the middle of a query."""
     script = (
         "import os, signal, threading, time\n"
-        "from discreet import offline\n"
+        "from discreet.offline import fitting\n"
         "from discreet.cli import main\n"
         "from discreet.people.logs import DuckDB\n"
         "def slow(source, log, table=None):\n"
@@ -473,7 +473,7 @@ def test_ctrl_c_in_a_real_process(log, tmp_path):
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "    threading.Thread(target=stop, daemon=True).start()\n"
         "    DuckDB().fetch('SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b')\n"
-        "offline.LoggedData = slow\n"
+        "fitting.LoggedData = slow\n"
         "main()\n"
     )
     arguments = ["fit", log, "--states", 6, "--actions", 2, "--horizon", 20, "--epsilon", 1, "--out", tmp_path / "p"]

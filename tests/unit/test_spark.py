@@ -17,11 +17,11 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow.parquet
 import pytest
-from discreet.data import spark
 from test_reading import CELLS, HEADER, NASTY, OBJECTS, between, cells_as, others, parsed
 from typer.testing import CliRunner
 
 from discreet.cli import app
+from discreet.people import spark
 from discreet.people.counting import LoggedData, count
 from discreet.people.episodes import Episodes
 from discreet.people.logs import LogFormat, open_log, table_of

@@ -157,7 +157,10 @@ def _batches(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]] | None:
             source = pa.table(source)
     except (pa.ArrowException, TypeError, ValueError):  # what is not a table is refused, in words, when it is read
         return None
-    return (source.schema, iter(source.to_batches())) if isinstance(source, pa.Table) else None
+    if not isinstance(source, pa.Table):
+        return None
+    schema = pa.schema([field.with_nullable(True) for field in source.schema])  # promised or not, the same rows
+    return schema, iter(source.cast(schema).to_batches())
 
 
 def _column(values: Any) -> Any:

@@ -504,6 +504,11 @@ def table_of(episodes: Episodes) -> pa.Table:
         "reward": episodes.rewards.reshape(-1),
         "next_state": episodes.states[:, 1:].reshape(-1),
     }
+    return _complete_table(columns)
+
+
+def _complete_table(columns: Mapping[str, Any]) -> pa.Table:
+    """A table whose schema says that nothing is missing."""
     kinds = {name: pa.array(values[:0]).type for name, values in columns.items()}
     return pa.table(columns, schema=pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds.items()]))
 
@@ -531,4 +536,4 @@ def minari_table(dataset: Any) -> pa.Table:
     collected = list(parts())
     if not collected:
         raise ValueError("the dataset holds no episode")
-    return pa.table({name: np.concatenate([part[name] for part in collected]) for name in collected[0]})
+    return _complete_table({name: np.concatenate([part[name] for part in collected]) for name in collected[0]})
