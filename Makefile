@@ -91,5 +91,5 @@ test-spark: install
 	$(BIN)/pytest -q tests/unit/test_spark.py
 
 clean:
-	rm -rf .venv build dist demo benchmarks/results.json .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist demo demo-regret.png benchmarks/results.json .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
