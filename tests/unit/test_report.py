@@ -141,3 +141,15 @@ def test_plot_refuses_what_it_cannot_do(folder, tmp_path):
         report.plot(folder, tmp_path / "curves.jpeg2")
     with pytest.raises(ValueError, match="there are no results in"):
         report.plot(tmp_path, tmp_path / "curves.png")
+
+
+def test_labels_leave_out_what_other_learners_do_not_have():
+    plain = {"algorithm": "ucbvi", "epsilon": None, "model": None, "schedule": "epochs", "public_initial": False}
+    private = {"algorithm": "spotlight", "epsilon": 1.0, "model": "joint", "schedule": None, "public_initial": True}
+    labels = report.distinct_labels({"a": plain, "b": private})
+    assert labels == {"a": "ucbvi", "b": "spotlight, ε = 1"}
+    other = {**private, "public_initial": False}
+    labels = report.distinct_labels({"a": plain, "b": private, "c": other})
+    assert labels == {"a": "ucbvi", "b": "spotlight, ε = 1, public initial", "c": "spotlight, ε = 1"}
+    labels = report.distinct_labels({"b": private, "c": {**private, "model": "local"}})
+    assert labels == {"b": "spotlight, ε = 1, joint", "c": "spotlight, ε = 1, local"}

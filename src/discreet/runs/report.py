@@ -94,8 +94,16 @@ def _summary(label: str, rows: tuple[Row, ...]) -> Summary:
 def distinct_labels(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """A short name for each experiment: its algorithm, and the settings in which experiments differ."""
     names = {name for values in settings.values() for name in values} - {"algorithm"}
-    varying = sorted(n for n in names if len({repr(values.get(n)) for values in settings.values()}) > 1)
+    varying = sorted(name for name in names if _varies(name, list(settings.values())))
     return {key: _label(values, varying) for key, values in settings.items()}
+
+
+def _varies(name: str, settings: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a setting tells experiments apart; that other learners do not have it does not, but for epsilon."""
+    said = {repr(value) for values in settings if (value := values.get(name)) is not None and value is not False}
+    own = {(values["algorithm"], repr(values.get(name))) for values in settings}
+    learners = {values["algorithm"] for values in settings}
+    return len(said) > 1 or len(own) > len(learners) or (name == "epsilon" and len(settings) > 1 and bool(said))
 
 
 def _label(values: Mapping[str, Any], varying: Sequence[str]) -> str:
