@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,9 @@ class Policy:
             columns["state_name"] = [self.state_names[s] for s in states]
         if self.action_names is not None:
             columns["action_name"] = [self.action_names[a] for a in columns["action"]]
-        columns["value"] = np.round(self.values.reshape(-1), 6)
+        largest = float(np.abs(self.values).max(initial=0.0))
+        digits = 6 if largest == 0.0 else max(6, 6 - math.floor(math.log10(largest)))  # rewards may be tiny
+        columns["value"] = np.round(self.values.reshape(-1), digits)
         columns["known"] = self.known.reshape(-1)
         facts = {"actions": str(self.num_actions), "pooled": str(self.pooled).lower(), "values": UNITS}
         return pa.table(columns).replace_schema_metadata(facts)
