@@ -130,23 +130,21 @@ def test_u4_an_own_problem_and_learner_in_ten_lines(capsys):
 
 
 def test_u4_the_plug_in_of_the_page_is_found_by_the_program(tmp_path):
-    """Installed as an installer would: the module, and its entry points as metadata."""
-    (tmp_path / "swimmers.py").write_text(block("CONTRIBUTING.md", "python plugin"))
-    groups = tomllib.loads(block("CONTRIBUTING.md", "toml plugin"))["project"]["entry-points"]
-    info = tmp_path / "swimmers-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: swimmers\nVersion: 1.0\n")
-    points = "".join(
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
-        for group, entries in groups.items()
-    )
-    (info / "entry_points.txt").write_text(points)
+    """The package is built and installed by pip, into a folder of its own."""
+    package, site = tmp_path / "swimmers", tmp_path / "site"
+    package.mkdir()
+    (package / "swimmers.py").write_text(block("CONTRIBUTING.md", "python plugin"))
+    (package / "pyproject.toml").write_text(block("CONTRIBUTING.md", "toml plugin"))
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
+    pip += ["--no-build-isolation", "--target", str(site), str(package)]
+    installed = subprocess.run(pip, text=True, capture_output=True)
+    assert installed.returncode == 0, installed.stderr
     done = subprocess.run(
         [sys.executable, "-c", "from discreet.cli import main; main()"]
         + shlex.split("run swimmer --env pond --horizon 4 --epsilon 1 --episodes 2000 --pooled"),
         text=True,
         capture_output=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(tmp_path)])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(site)])},
     )
     assert done.returncode == 0, done.stderr
     assert "swimmer on pond: 2 states, horizon 4" in done.stdout
