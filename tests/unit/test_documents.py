@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
@@ -135,8 +134,8 @@ def test_u4_the_plug_in_of_the_page_is_found_by_the_program(tmp_path):
     package.mkdir()
     (package / "swimmers.py").write_text(block("CONTRIBUTING.md", "python plugin"))
     (package / "pyproject.toml").write_text(block("CONTRIBUTING.md", "toml plugin"))
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
-    pip += ["--no-build-isolation", "--target", str(site), str(package)]
+    options = shlex.split("--quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation")
+    pip = [sys.executable, "-m", "pip", "install", *options, "--target", str(site), str(package)]
     installed = subprocess.run(pip, text=True, capture_output=True)
     assert installed.returncode == 0, installed.stderr
     done = subprocess.run(
