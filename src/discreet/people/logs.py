@@ -11,8 +11,10 @@ import difflib
 import glob
 import math
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -242,7 +244,7 @@ class DuckDB:
         """Text that is not UTF-8 stops DuckDB's reader of Parquet: then the log is read again without it."""
         if self._checked is not None:
             try:
-                return work()
+                return self._interruptible(work)
             except duckdb.OutOfMemoryException:
                 pass
             except (duckdb.Error, pa.ArrowException, UnicodeError):
@@ -252,7 +254,30 @@ class DuckDB:
                     self.connection.register("log", table)
                     self._checked = None
         with _unreadable():
+            return self._interruptible(work)
+
+    def _interruptible(self, work: Callable[[], Any]) -> Any:
+        """Done beside the main thread, which hears Ctrl-C while it waits and then stops the query: in the middle of
+        one, DuckDB itself does not always notice."""
+        if threading.current_thread() is not threading.main_thread():
             return work()
+        outcome: Future[Any] = Future()
+
+        def done() -> None:
+            try:
+                outcome.set_result(work())
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        worker = threading.Thread(target=done, daemon=True)
+        try:
+            worker.start()
+            return outcome.result()
+        except KeyboardInterrupt:
+            while worker.is_alive():  # what had not begun cannot be stopped, and is asked again
+                self.connection.interrupt()
+                worker.join(0.05)
+            raise
 
 
 #: What engines say about values stays with them: it may quote a person's.
