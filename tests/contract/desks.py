@@ -33,7 +33,7 @@ from discreet.privacy.trust.truncated import TruncatedLocal
 from discreet.problem import PublicStructure
 from discreet.releases.batches import Batch
 from discreet.releases.counts import Thresholds
-from discreet.releases.histograms import Cells
+from discreet.releases.items import Items
 from discreet.releases.regressions import Target
 from discreet.releases.reports import Targets
 from oracles_streams import bad_records, stacked
@@ -120,7 +120,7 @@ class Histogram:
     bad = bad_records(SPEC)
 
     def __init__(self, privatizer: OneHot, users: int, noise: NoiseSource) -> None:
-        cells = Cells.of(2, 2, 2, False)
+        cells = Items.of(2, 2, 2, False)
         self.stream = privatizer.open(SPEC, cells, users, noise)
 
     def add(self, records: list[Episodes]) -> None:
@@ -157,7 +157,7 @@ class FromLog:
         data = LoggedData(table_of(stacked(records)), log)
         users, spec = data.trajectories(), data.log.spec
         if isinstance(self._privatizer, Tilted):
-            cells = Cells.of(2, 2, 2, False)
+            cells = Items.of(2, 2, 2, False)
             self._found, parts = self._privatizer.release(users, spec, cells, self._noise)
         else:
             self.stream = self._privatizer.open(users, spec, 2, self._noise)

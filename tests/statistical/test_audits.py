@@ -19,7 +19,7 @@ from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.sums.tree import Tree
 from discreet.privacy.trust import one_hot
 from discreet.privacy.trust.local import LocalLaplace, LocalSampled
-from discreet.releases.histograms import Cells
+from discreet.releases.items import Items
 from oracles_audit import Mutant, VisitedOnly, one_level_short
 
 SHIPPED = [name for name in MECHANISMS if not name.startswith("paper-")]
@@ -179,7 +179,7 @@ def one_step_game(claimed: float, epsilon: float, monkeypatch: pytest.MonkeyPatc
     """Replace one of four users of a log with two steps each; the three others are known."""
     monkeypatch.setattr(one_hot, "_widths", lambda *_: (0.0, 0.0))  # they take half of the time and no part
     users, steps = 4, 2
-    spec, cells = CountSpec(2, 2, steps, pooled=True, grid=1.0), Cells.of(2, 2, steps, pooled=True)
+    spec, cells = CountSpec(2, 2, steps, pooled=True, grid=1.0), Items.of(2, 2, steps, pooled=True)
     private = one_hot.Tilted(Budget.pure(epsilon))
 
     def log(world: int) -> Trajectories:

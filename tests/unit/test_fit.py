@@ -21,7 +21,7 @@ from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.trust.one_hot import OneHot
-from discreet.releases.histograms import Cells
+from discreet.releases.items import Items
 from discreet.runs.experiment import Experiment
 from discreet.runs.feasibility import forecast
 from discreet.valuation import Scale, Start, counted_values, histogram_lower_values, start_of, worth
@@ -197,7 +197,7 @@ def test_lower_values_hold_and_say_something_with_enough_users():
     mdp, episodes = played("riverswim", 20_000)
     log = described(mdp, pooled=True, early_end="keep")
     counts = StepCounts.of(episodes, log.spec)
-    cells = Cells.of(6, 2, 20, True)
+    cells = Items.of(6, 2, 20, True)
     actions = np.ones((20, 6), dtype=np.int64)
     policy = np.zeros((20, 6, 2))
     policy[..., 1] = 1.0

@@ -28,7 +28,7 @@ from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.one_hot import OneHot
 from discreet.problem import PublicStructure
-from discreet.releases.histograms import Cells
+from discreet.releases.items import Items
 from discreet.runs.feasibility import forecast
 
 EXACT = Budget.pure(math.inf)
@@ -43,7 +43,7 @@ def some_support(stages: int) -> np.ndarray:
     return support
 
 
-def items(counts: StepCounts, spec_: CountSpec, cells: Cells, num_users: int, first_visits: bool = False):
+def items(counts: StepCounts, spec_: CountSpec, cells: Items, num_users: int, first_visits: bool = False):
     """What the noise is added to, in grid units: the release without noise."""
     private = OneHot(EXACT, first_visits=first_visits)
     stream = private.open(spec_, cells, num_users, NoiseSource.seeded(0))
@@ -59,7 +59,7 @@ def items(counts: StepCounts, spec_: CountSpec, cells: Cells, num_users: int, fi
 def test_sensitivity_by_enumeration_with_steps_outside_the_support(pooled, known):
     """All pairs of episodes, most of which leave the declared support: the bound is met and never crossed."""
     spec_ = CountSpec(2, 2, 2, pooled, grid=0.5)
-    cells = Cells.of(2, 2, 2, pooled, False, known, PublicStructure(successors=some_support(spec_.stages)))
+    cells = Items.of(2, 2, 2, pooled, PublicStructure(successors=some_support(spec_.stages)), known_rewards=known)
     rows = set()
     for states in itertools.product(range(2), repeat=3):
         for actions in itertools.product(range(2), repeat=2):
@@ -86,7 +86,7 @@ def test_one_person_moves_only_her_own_steps_whatever_lies_outside(pooled, early
     for budget, first_visits in budgets:
         log = LogFormat(2, 2, horizon, pooled, early_end=early_end, grid=0.25, first_visits=first_visits)
         structure = PublicStructure(successors=some_support(log.spec.stages))
-        cells = Cells.of(2, 2, horizon, pooled, early_end == "absorb", False, structure)
+        cells = Items.of(2, 2, horizon, pooled, structure, absorbing=early_end == "absorb")
         private = OneHot(budget, first_visits=first_visits)
         l1, l2 = private.sensitivity(log.spec)
 
@@ -126,7 +126,8 @@ def test_one_person_moves_only_her_own_steps_whatever_lies_outside(pooled, early
 def test_impossible_pairs_have_no_items_and_no_noise():
     support = some_support(2)
     for pooled in (True, False):
-        cells = Cells.of(2, 2, 2, pooled, True, False, PublicStructure(successors=support[: 1 if pooled else 2]))
+        declared = PublicStructure(successors=support[: 1 if pooled else 2])
+        cells = Items.of(2, 2, 2, pooled, declared, absorbing=True)
         assert cells.possible.tolist() == [[[True, True], [True, False]]] * (1 if pooled else 2)
         sizes = cells.admitted.sum(axis=1).tolist()
         assert sizes[:4] == [4, 6, 4, 0]  # successors and having left, paid or not

@@ -25,7 +25,8 @@ from discreet.privacy.accounting import Budget, ledger_total
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.one_hot import OneHot, Tilted, tilted_weights
 from discreet.problem import PublicStructure
-from discreet.releases.histograms import Cells, PrivateHistogram
+from discreet.releases.histograms import PrivateHistogram
+from discreet.releases.items import Items
 
 
 def played(env: str, n: int, seed: int, instance: int = 0) -> tuple:
@@ -35,7 +36,7 @@ def played(env: str, n: int, seed: int, instance: int = 0) -> tuple:
 
 
 def released(episodes, log, budget, seed, **cells):
-    found = Cells.of(log.num_states, log.num_actions, log.horizon, log.pooled, False, **cells)
+    found = Items.of(log.num_states, log.num_actions, log.horizon, log.pooled, **cells)
     stream = OneHot(budget).open(log.spec, found, len(episodes), NoiseSource.seeded(seed))
     stream.add(StepCounts.of(episodes, log.spec))
     return stream.release()
@@ -63,16 +64,16 @@ def test_declared_facts_remove_items():
     successors[0, 0, 0, 1] = False
     never = np.zeros((1, 2, 2), dtype=bool)
     never[0, 1, 1] = True
-    cells = Cells.of(2, 2, 3, True, structure=PublicStructure(successors=successors, zero_rewards=never))
+    cells = Items.of(2, 2, 3, True, structure=PublicStructure(successors=successors, zero_rewards=never))
     assert cells.sizes.tolist() == [2, 4, 4, 2]
-    assert Cells.of(2, 2, 3, False, absorbing=True).sizes.tolist() == [6] * 8 + [2] * 4
+    assert Items.of(2, 2, 3, False, absorbing=True).sizes.tolist() == [6] * 8 + [2] * 4
 
 
 @pytest.mark.parametrize("pooled", [True, False])
 def test_sensitivity_by_enumeration(pooled):
     """Every pair of episodes of a tiny problem, rewards at the ends and in between: the bound is met, not crossed."""
     spec_ = CountSpec(2, 1, 2, pooled, grid=0.5)
-    cells = Cells.of(2, 1, 2, pooled)
+    cells = Items.of(2, 1, 2, pooled)
     private = OneHot(Budget.pure(1.0))
     l1, l2 = private.sensitivity(spec_)
     items = []
@@ -93,7 +94,7 @@ def test_sensitivity_by_enumeration(pooled):
 def test_l2_sensitivity_by_enumeration_with_ends_and_cuts(pooled, columns):
     """Every log that one person can write in two steps, ends, cuts and missing rows included."""
     log = LogFormat(2, 1, 2, pooled, grid=0.5).read_from(columns)
-    cells = Cells.of(2, 1, 2, pooled, True, unknown=log.has_unknown)
+    cells = Items.of(2, 1, 2, pooled, absorbing=True, unknown=log.has_unknown)
     l1, l2 = OneHot(Budget.pure(1.0)).sensitivity(log.spec)
     assert (l1, l2) == OneHot(Budget.pure(1.0)).sensitivity(CountSpec(2, 1, 2, pooled, grid=0.5))
     said = list(itertools.product([0, 1], [0.0, 1.0], [None, 1], [False, True], [False, True]))
@@ -119,7 +120,7 @@ def test_l2_sensitivity_by_enumeration_with_ends_and_cuts(pooled, columns):
 @pytest.mark.parametrize("m", [1, 3])
 def test_the_ledger_spends_the_budget_for_all_episodes_of_a_user(budget, m):
     log = LogFormat(3, 2, 5, episodes_per_user=m)
-    cells = Cells.of(3, 2, 5, False, True)
+    cells = Items.of(3, 2, 5, False, absorbing=True)
     stream = OneHot(budget, episodes_per_user=m).open(log.spec, cells, 10, NoiseSource.seeded(0))
     total = ledger_total(stream.ledger)
     spent = total.epsilon if budget.kind == "pure" else total.gaussian_rho
@@ -137,7 +138,7 @@ def test_the_ledger_spends_the_budget_for_all_episodes_of_a_user(budget, m):
 def test_the_noise_has_the_stated_law_on_every_item_and_no_other():
     log = LogFormat(8, 5, 20, early_end="keep")
     nobody = StepCounts(*(np.zeros((20, 8, 5, 8), dtype=np.int64) for _ in range(2)), num_users=1)
-    cells = Cells.of(8, 5, 20, False)
+    cells = Items.of(8, 5, 20, False)
     stream = OneHot(Budget.pure(1.0)).open(log.spec, cells, 1, NoiseSource.seeded(5))
     stream.add(nobody)
     values = stream.release().values
@@ -154,7 +155,7 @@ def test_a_stream_releases_once_and_refuses_what_voids_its_calibration():
     rng = np.random.default_rng(1)
     episodes = Episodes(rng.integers(3, size=(6, 5)), rng.integers(2, size=(6, 4)), rng.random((6, 4)))
     counts = StepCounts.of(episodes, log.spec)
-    cells = Cells.of(3, 2, 4, True)
+    cells = Items.of(3, 2, 4, True)
     stream = OneHot(Budget.pure(1.0)).open(log.spec, cells, 6, NoiseSource.secure())
     with pytest.raises(ValueError, match="no user has been added"):
         stream.release()
@@ -171,7 +172,7 @@ def test_a_stream_releases_once_and_refuses_what_voids_its_calibration():
 
     big = counts.transitions * 1000
     for bad, words in (
-        (StepCounts(counts.transitions, counts.reward_sums, 7), "declared were 6"),
+        (StepCounts(counts.transitions, counts.reward_sums, 7), "exceed the 6 declared"),
         (StepCounts(counts.transitions, counts.reward_sums, 6, 2), "up to 2 episodes"),
         (StepCounts(big, counts.reward_sums, 6), "within the declared bounds"),
         (StepCounts(-counts.transitions, counts.reward_sums, 6), "within the declared bounds"),
@@ -186,7 +187,7 @@ def test_a_stream_releases_once_and_refuses_what_voids_its_calibration():
 
 def test_widths_cover_all_items_and_all_sums():
     log = LogFormat(4, 3, 5, early_end="keep")
-    cells = Cells.of(4, 3, 5, False)
+    cells = Items.of(4, 3, 5, False)
     nobody = StepCounts(*(np.zeros((5, 4, 3, 4), dtype=np.int64) for _ in range(2)), num_users=1)
     missed = 0
     for seed in range(400):
@@ -219,7 +220,7 @@ def test_l1_l2_values_against_plain_loops(pooled, ended, unknown):
     """Also with pay for those who left and with steps that lead nobody knows where, in one cell all of them."""
     rng = np.random.default_rng(2)
     H, S, A = 4, 3, 2
-    cells = Cells.of(S, A, H, pooled, absorbing=True, unknown=unknown, ended=ended)
+    cells = Items.of(S, A, H, pooled, absorbing=True, unknown=unknown, ended=ended)
     C, Y = cells.num_cells, S + 1 + unknown
     shares = rng.random((C, 2 * Y)) * (rng.random((C, 2 * Y)) < 0.6) * cells.admitted
     shares[:, 0] += 1e-3
@@ -248,7 +249,7 @@ def test_l1_l2_values_against_plain_loops(pooled, ended, unknown):
     assert (followed <= value + 1e-12).all()
 
 
-def noisy_histogram(rng: np.random.Generator, cells: Cells, sd: float) -> PrivateHistogram:
+def noisy_histogram(rng: np.random.Generator, cells: Items, sd: float) -> PrivateHistogram:
     """A few large items per cell, Laplace noise on all that exist."""
     large = rng.exponential(8.0 * sd, size=cells.admitted.shape) * (rng.random(cells.admitted.shape) < 0.3)
     values = (large + rng.laplace(scale=sd / math.sqrt(2), size=large.shape)) * cells.admitted
@@ -261,7 +262,7 @@ def test_readings_against_plain_loops(pooled, strictness):
     rng = np.random.default_rng(5)
     successors = rng.random((1 if pooled else 4, 3, 2, 3)) < 0.7
     successors[..., 0] = True
-    cells = Cells.of(3, 2, 4, pooled, structure=PublicStructure(successors=successors))
+    cells = Items.of(3, 2, 4, pooled, structure=PublicStructure(successors=successors))
     agent = OneHotVI(doubt=0.3, strictest=0.8, surplus=0.7, signal=1.0)
     for _ in range(20):
         release = noisy_histogram(rng, cells, 10.0)
@@ -275,7 +276,7 @@ def test_readings_against_plain_loops(pooled, strictness):
 @pytest.mark.parametrize("pooled", [True, False])
 def test_the_plan_is_of_the_reading_with_the_least_regret(pooled):
     H, S, A = shape = (4, 3, 2)
-    cells, rng = Cells.of(S, A, H, pooled), np.random.default_rng(8)
+    cells, rng = Items.of(S, A, H, pooled), np.random.default_rng(8)
     agent, order = OneHotVI(), tie_order(shape, 0)
     options = (0.1, 1.5, 1.0, math.log(S * A * H * math.log2(1000) / 0.1))
     chosen = []
@@ -302,7 +303,7 @@ def test_the_plan_is_of_the_reading_with_the_least_regret(pooled):
 def stationary_histogram(seed: int, G: int = 8, S: int = 3, A: int = 2, sd: float = 10.0) -> PrivateHistogram:
     """A thousand visits per step, unevenly over the cells; what a cell leads to does not depend on the step."""
     rng = np.random.default_rng(seed)
-    cells = Cells.of(S, A, G, pooled=False)
+    cells = Items.of(S, A, G, pooled=False)
     laws = np.random.default_rng(77).dirichlet(np.full(2 * S, 0.4), size=S * A)
     visits = rng.multinomial(1000, np.random.default_rng(78).dirichlet(np.ones(S * A)), size=G)
     items = np.array([[rng.multinomial(visits[g, c], laws[c]) for c in range(S * A)] for g in range(G)], dtype=float)
@@ -317,7 +318,7 @@ def test_a_sum_over_steps_leaves_out_the_last_and_adds_up_the_noise():
     assert np.allclose(together.values, sum(release.values[6 * g : 6 * g + 6] for g in range(7)))
     assert together.deviation == pytest.approx(math.sqrt(7) * 10.0)
     assert together.cells.pooled
-    assert np.array_equal(together.cells.admitted, Cells.of(3, 2, 8, pooled=True).admitted)
+    assert np.array_equal(together.cells.admitted, Items.of(3, 2, 8, pooled=True).admitted)
 
 
 def test_steps_that_are_alike_are_read_together_and_hardly_ever_told_apart():
@@ -449,7 +450,7 @@ def test_one_large_noise_does_not_turn_the_policy():
 
 def test_more_noise_never_raises_the_value_of_a_fixed_estimate():
     rng = np.random.default_rng(4)
-    cells = Cells.of(3, 2, 4, True)
+    cells = Items.of(3, 2, 4, True)
     shares = rng.dirichlet(np.ones(6), size=6)
     release = PrivateHistogram(cells, np.zeros((6, 6)), 100, 1.0, 0.0, 0.0, 0.1)
     values = [
@@ -475,7 +476,7 @@ def test_without_noise_it_learns_the_best_policy(pooled):
 
 
 def test_unknown_cells_are_worth_nothing_or_their_known_reward():
-    cells = Cells.of(2, 2, 3, True, known_rewards=True)
+    cells = Items.of(2, 2, 3, True, known_rewards=True)
     release = PrivateHistogram(cells, np.zeros((4, 4)), 10, 4.0, 1.0, 1.0, 0.1)
     assert not OneHotVI().plan(release).value.any()
     rewards = np.array([[[0.1, 0.6], [0.2, 0.0]]])
@@ -525,7 +526,7 @@ def test_reports_on_rare_cells_are_unbiased_and_both_parts_spend_the_budget():
     mdp, episodes = played("random-skewed", 20_000, 1)
     log = LogFormat(5, 4, 10, pooled=True, early_end="keep")
     data = LoggedData(table_of(episodes), log)
-    cells = Cells.of(5, 4, 10, True)
+    cells = Items.of(5, 4, 10, True)
     release, parts = Tilted(Budget.pure(1.0)).release(data.trajectories(), log.spec, cells, NoiseSource.seeded(3))
     assert {name: part.epsilon for name, part in parts.items()} == {"pilot users": 1.0, "other users": 1.0}
     assert [part.entries[0].scale for part in parts.values()] == pytest.approx([2.0, 2.0 * 2**20])

@@ -19,7 +19,8 @@ from discreet.privacy.noise import DiscreteLaplace, NoiseSource
 from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.reports import Reports, alphabet_of, encoded
 from discreet.problem import PublicStructure
-from discreet.releases.reports import Alphabet, Targets
+from discreet.releases.items import Items
+from discreet.releases.reports import Targets
 from discreet.schedules import GeometricEpochs
 from oracles_spotlight import all_episodes, announced, contributions, first_visits, reported_law
 from oracles_streams import bad_records
@@ -327,7 +328,7 @@ def test_what_would_void_the_calibration_is_refused():
         pickle.dumps(stream)
     assert stream.release().num_episodes == 0
     assert "2" in repr(stream)
-    other = Alphabet.of(3, 2, 2, True, KNOWN_START)
+    other = Items.of(3, 2, 2, True, KNOWN_START)
     with pytest.raises(ValueError, match="shape"):
         stream.begin(announced(other, (0,)))
     with pytest.raises(ValueError, match="pure"):
@@ -340,29 +341,29 @@ def test_what_would_void_the_calibration_is_refused():
 
 def test_the_alphabet_lists_what_can_be_reported():
     S, A, H = 3, 2, 4
-    pooled = Alphabet.of(S, A, H, True, PublicStructure(np.eye(S)[0]))
+    pooled = Items.of(S, A, H, True, PublicStructure(np.eye(S)[0]))
     assert (pooled.num_rows, pooled.num_cells, pooled.restricted) == (6, 6, False)
     assert pooled.sizes.tolist() == [6] * 6
-    staged = Alphabet.of(S, A, H, False, PublicStructure(np.eye(S)[0]))
+    staged = Items.of(S, A, H, False, PublicStructure(np.eye(S)[0]))
     assert (staged.num_cells, staged.restricted) == (24, False)
     assert staged.sizes.tolist() == [6] * 18 + [2] * 6
-    start = Alphabet.of(S, A, H, True)
+    start = alphabet_of(CountSpec(S, A, H, True), PublicStructure())
     assert start.num_rows == 7
     assert start.sizes[-1] == S
     successors = np.ones((1, S, A, S), dtype=bool)
     successors[0, 0, 0, 2] = False
     zero = np.zeros((1, S, A), dtype=bool)
     zero[0, 0] = True
-    some_known = Alphabet.of(S, A, H, True, PublicStructure(np.eye(S)[0], successors, zero))
+    some_known = Items.of(S, A, H, True, PublicStructure(np.eye(S)[0], successors, zero))
     assert some_known.sizes.tolist() == [2, 3, 6, 6, 6, 6]
     assert some_known.restricted
     successors[0, 1, 1] = False
     with pytest.raises(ValueError, match="at least one"):
-        Alphabet.of(S, A, H, True, PublicStructure(np.eye(S)[0], successors))
+        alphabet_of(CountSpec(S, A, H, True), PublicStructure(np.eye(S)[0], successors))
 
 
 def test_versions_tell_targets_and_policies_apart():
-    alphabet = Alphabet.of(2, 2, 2, True, KNOWN_START)
+    alphabet = Items.of(2, 2, 2, True, KNOWN_START)
     one, other = some(alphabet, 0), some(alphabet, 1)
     policy = np.full((2, 2, 2), 0.5)
     changed = policy.copy()

@@ -17,10 +17,10 @@ from discreet.device.bits import HALF, MESSAGE, BitEncoder, CountBits, FirstVisi
 from discreet.people.counts import CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.trust.reports import encoded
+from discreet.privacy.trust.reports import alphabet_of, encoded
 from discreet.privacy.trust.shuffler import BadBatch, Shuffler, permuted, shuffle_files, tally, unbiased
 from discreet.problem import PublicStructure
-from discreet.releases.reports import Alphabet, Targets
+from discreet.releases.reports import Targets
 from oracles_streams import every_episode, random_episodes
 
 STAGED = Tables(2, 2, 3, 3, 0.5, (0.0, 1.0))
@@ -73,7 +73,7 @@ def test_first_visit_bits_are_the_reports_of_spotlight():
         (True, False), (PublicStructure(), PublicStructure(np.array([0.5, 0.5])))
     ):
         spec = CountSpec(2, 2, 3, pooled, 1.0)
-        alphabet = Alphabet.of(2, 2, 3, pooled, structure)
+        alphabet = alphabet_of(spec, structure)
         rng = np.random.default_rng(1)
         for _ in range(6):
             cells = rng.random(alphabet.num_rows) < 0.4

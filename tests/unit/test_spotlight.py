@@ -40,14 +40,15 @@ from discreet.people.counts import CountSpec
 from discreet.people.episodes import MDPSimulator
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.trust.reports import Reports
+from discreet.privacy.trust.reports import Reports, alphabet_of
 from discreet.problem import PublicStructure
-from discreet.releases.reports import Alphabet, ConstantNoise, PrivateReports, Targets, UserNoise
+from discreet.releases.items import Items
+from discreet.releases.reports import ConstantNoise, PrivateReports, Targets, UserNoise
 from discreet.runs.experiment import Experiment, run
 from discreet.session import switching
 
 START = PublicStructure(initial=np.array([1.0, 0.0]))
-PAIR = Alphabet.of(2, 2, 3, True, START)
+PAIR = Items.of(2, 2, 3, True, START)
 
 
 def random_model(rng, S=3, A=2, G=1, unknown=0.2):
@@ -273,7 +274,7 @@ def test_cells_are_known_by_reports_over_noise():
     assert not known_cells(found, np.full(4, np.inf), False).any()
 
 
-STEPS = Alphabet.of(2, 1, 4, False, START)
+STEPS = Items.of(2, 1, 4, False, START)
 
 
 def staged_sums():
@@ -313,7 +314,7 @@ def test_untested_steps_are_exploited_from_the_sum_but_stay_unknown():
 def test_what_was_declared_impossible_is_not_read():
     successors = np.ones((1, 2, 2, 2), dtype=bool)
     successors[0, 0, 0, 1] = False
-    alphabet = Alphabet.of(2, 2, 3, True, PublicStructure(START.initial, successors))
+    alphabet = Items.of(2, 2, 3, True, PublicStructure(START.initial, successors))
     sums = np.where(alphabet.admitted, 50.0, 0.0)
     tested, prospect = model_of(knowing(sums, np.full(4, 1.0), alphabet), alphabet)
     assert tested.rows[0].tolist() == [1.0, 0.0]
@@ -322,12 +323,12 @@ def test_what_was_declared_impossible_is_not_read():
 
 
 def test_one_step_problems_report_no_successor():
-    pooled, staged = (Alphabet.of(3, 2, 1, flag, PublicStructure(np.eye(3)[0])) for flag in (True, False))
+    start = PublicStructure(np.eye(3)[0])
+    pooled, staged = (alphabet_of(CountSpec(3, 2, 1, flag), start) for flag in (True, False))
     assert np.array_equal(pooled.admitted, staged.admitted)
     assert pooled.sizes.tolist() == [2] * 6
-    assert not pooled.last_successor
     assert not pooled.restricted
-    assert Alphabet.of(3, 2, 2, True, PublicStructure(np.eye(3)[0])).last_successor
+    assert alphabet_of(CountSpec(3, 2, 2, True), start).sizes.tolist() == [6] * 6
 
 
 def test_epochs_are_as_long_as_the_noise_demands():
@@ -370,7 +371,7 @@ def replan(knowledge, agent=None, alphabet=PAIR):
 
 def line(S, reports=400.0, paying=False):
     """A walk on S states in one direction with two actions; action 1 walks on, action 0 stays."""
-    alphabet = Alphabet.of(S, 2, S + 1, True, PublicStructure(np.eye(S)[0]))
+    alphabet = Items.of(S, 2, S + 1, True, PublicStructure(np.eye(S)[0]))
     sums = np.zeros((2 * S, 2 * S))
     for s in range(S):
         sums[2 * s, 2 * s] = reports

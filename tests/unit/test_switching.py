@@ -22,7 +22,8 @@ from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
 from discreet.privacy.trust.reports import Reports
 from discreet.problem import PublicStructure
-from discreet.releases.reports import Alphabet, Targets
+from discreet.releases.items import Items
+from discreet.releases.reports import Targets
 from discreet.runs.experiment import Experiment, run
 from discreet.runs.learning import learn
 from discreet.runs.regret import RegretCurve
@@ -204,7 +205,7 @@ def test_every_pair_of_users_under_both_plans_is_within_epsilon(pooled, plans):
     S, A, H = 2, 2, 2
     rng = np.random.default_rng(plans)
     spec = CountSpec(S, A, H, pooled, 1.0)
-    alphabet = Alphabet.of(S, A, H, pooled, PublicStructure(np.array([0.5, 0.5])))
+    alphabet = Items.of(S, A, H, pooled, PublicStructure(np.array([0.5, 0.5])))
     before, after = (random_policy(rng, (H, S, A), deterministic=True) for _ in range(2))
     targets = Targets(rng.random(alphabet.num_rows) < 0.6, after, 1, alphabet.stages)
     paths = sorted({tuple(map(tuple, walked(user, before, targets, S, A))) for user in all_users(S, A, H)})

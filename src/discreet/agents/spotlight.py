@@ -13,7 +13,8 @@ from discreet.kernels import spotlight as kernel
 from discreet.mdp import Floats, Ints
 from discreet.planning import Plan, tie_order
 from discreet.problem import Mask, PublicStructure
-from discreet.releases.reports import Alphabet, PrivateReports, Targets
+from discreet.releases.items import Items
+from discreet.releases.reports import PrivateReports, Targets
 
 #: A cell is known from so many standard deviations of reports on, and from LEAST reports.
 KNOWN, KNOWN_STAGED, LEAST = 5.5, 4.0, 5.0
@@ -94,7 +95,7 @@ class Knowledge:
     won: float = 0.0  # by the cautious plan over playing evenly, in the model, if all had played it
 
     @classmethod
-    def nothing(cls, alphabet: Alphabet) -> Knowledge:
+    def nothing(cls, alphabet: Items) -> Knowledge:
         R, C = alphabet.num_rows, alphabet.num_cells
         borrowed = None
         if alphabet.stages > 1:
@@ -197,7 +198,7 @@ class _Planner:
     ) -> None:
         alphabet = release.alphabet
         self.agent, self.release, self.knowledge, self.alphabet = agent, release, knowledge, alphabet
-        self.shape = _, S, A = alphabet.horizon, alphabet.num_states, alphabet.num_actions
+        self.shape = _, S, A = alphabet.shape
         self.start = initial
         self.initial = np.full(S, 1.0 / S) if initial is None else initial
         # one order of actions per state, the same at all steps: pooled reports then gather on one action at a time
@@ -417,12 +418,12 @@ def accumulated(old: Knowledge, focus: Focus, release: PrivateReports) -> Knowle
     return replace(old, sums=sums, variances=variances, expected=expected)
 
 
-def evidence_of(knowledge: Knowledge, alphabet: Alphabet) -> Evidence:
+def evidence_of(knowledge: Knowledge, alphabet: Items) -> Evidence:
     C = alphabet.num_cells
     return Evidence(knowledge.sums[:C], knowledge.variances[:C], knowledge.expected[:C], alphabet.admitted[:C])
 
 
-def reread(knowledge: Knowledge, alphabet: Alphabet, changed: Ints, users: int) -> Knowledge:
+def reread(knowledge: Knowledge, alphabet: Items, changed: Ints, users: int) -> Knowledge:
     """Read the cells that have changed; all of them, with a new row prior, whenever users grew by a fifth."""
     C = alphabet.num_cells
     evidence, everything = evidence_of(knowledge, alphabet), users >= REREAD * knowledge.reread
@@ -430,7 +431,7 @@ def reread(knowledge: Knowledge, alphabet: Alphabet, changed: Ints, users: int) 
     done = users if everything else knowledge.reread
     if alphabet.stages == 1:
         reading = read(evidence, knowledge.reading, cells)
-        if everything and alphabet.last_successor:
+        if everything and alphabet.pooled:
             reading = with_row_prior(evidence, reading, alphabet.num_actions)
         if everything:
             reading = read(evidence, reading, evidence.asked)
@@ -445,7 +446,7 @@ def known_cells(reading: Reading, variances: Floats, staged: bool) -> Mask:
     return np.asarray(np.isfinite(variances) & (reading.counts >= enough))
 
 
-def other_steps(knowledge: Knowledge, alphabet: Alphabet) -> Floats:
+def other_steps(knowledge: Knowledge, alphabet: Items) -> Floats:
     """(C, S): mean inclusion of an outcome of (s,a) at the other known steps, −1 where there are none."""
     G, C, S = alphabet.stages, alphabet.num_cells, alphabet.num_states
     known = known_cells(knowledge.reading, knowledge.variances[:C], True).reshape(G, -1)
@@ -458,7 +459,7 @@ def other_steps(knowledge: Knowledge, alphabet: Alphabet) -> Floats:
     return np.ascontiguousarray(support.reshape(C, S))
 
 
-def summed(knowledge: Knowledge, alphabet: Alphabet) -> Reading:
+def summed(knowledge: Knowledge, alphabet: Items) -> Reading:
     """Cells (s,a) read from the sum over all steps but the last, for plans that exploit."""
     assert knowledge.borrowed is not None
     G = alphabet.stages
@@ -502,7 +503,7 @@ def judged(new: Knowledge, old: Knowledge, focus: Focus, release: PrivateReports
 # The model ----------------------------------------------------------------------------------------------------------
 
 
-def model_of(knowledge: Knowledge, alphabet: Alphabet) -> tuple[Cells, Prospect]:
+def model_of(knowledge: Knowledge, alphabet: Items) -> tuple[Cells, Prospect]:
     """The model of known cells, and what the prior says about the others."""
     C = alphabet.num_cells
     reading = knowledge.reading
@@ -524,7 +525,7 @@ def model_of(knowledge: Knowledge, alphabet: Alphabet) -> tuple[Cells, Prospect]
     return cells, Prospect(reading.prior, mean, best, belief)
 
 
-def with_borrowed(tested: Cells, knowledge: Knowledge, alphabet: Alphabet) -> Cells:
+def with_borrowed(tested: Cells, knowledge: Knowledge, alphabet: Items) -> Cells:
     """Cells that may be exploited: the known ones, and where steps are staged those known in the sum over steps."""
     borrowed = knowledge.borrowed
     tested = tested._replace(rows=knowledge.reading.soft)
@@ -551,7 +552,7 @@ def with_borrowed(tested: Cells, knowledge: Knowledge, alphabet: Alphabet) -> Ce
     )
 
 
-def start_of(knowledge: Knowledge, alphabet: Alphabet) -> Floats | None:
+def start_of(knowledge: Knowledge, alphabet: Items) -> Floats | None:
     """The initial distribution as read from reports; None while it is unknown."""
     row = slice(alphabet.num_cells, alphabet.num_rows)
     evidence = Evidence(

@@ -23,7 +23,8 @@ from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.trust.linear import LinearMoments, MomentStream
 from discreet.privacy.trust.one_hot import OneHot, Tilted
 from discreet.problem import NOTHING_DECLARED, Mask, PublicStructure
-from discreet.releases.histograms import Cells, PrivateHistogram
+from discreet.releases.histograms import PrivateHistogram
+from discreet.releases.items import Items
 from discreet.releases.regressions import PrivateRegression, Question
 from discreet.valuation import (
     FAILURE,
@@ -97,16 +98,16 @@ def one_hot(task: Task) -> Outcome:
     data, log, rewards, start = task.data, task.log, task.rewards, task.start
     if rewards is not None and task.declared.successors is not None:  # nobody is paid for what is impossible
         rewards = np.where(task.declared.successors.any(axis=-1), rewards, 0.0)
-    cells = Cells.of(
+    cells = Items.of(
         log.num_states,
         log.num_actions,
         task.plan_horizon or log.horizon,
         log.pooled,
-        log.has_ended,
-        rewards is not None,
         task.declared,
-        log.has_unknown,
-        log.ended_rate,
+        absorbing=log.has_ended,
+        unknown=log.has_unknown,
+        ended=log.ended_rate,
+        known_rewards=rewards is not None,
     )
     m = log.episodes_per_user
     if task.tilted:
@@ -149,7 +150,7 @@ def one_hot(task: Task) -> Outcome:
     return Outcome(plan, known, parts, worth(plain, lower, plan.value, start, scale), settings, repairs)
 
 
-def _plain(estimate: Estimate, cells: Cells, actions: Ints, rewards: Floats | None) -> Floats:
+def _plain(estimate: Estimate, cells: Items, actions: Ints, rewards: Floats | None) -> Floats:
     """What the policy seems to be worth: steps of which nobody knows where they led count for what they paid."""
     shape = cells.stages, cells.num_states, cells.num_actions
     items = estimate.shares.reshape(*shape, cells.num_successors, 2)

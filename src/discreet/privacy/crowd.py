@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 
 class Crowd:
     """The users seen so far, of at most `limit`, and the names of those who sent a report themselves.
 
     A message has been seen when it is refused, so that it spends its user like any other: names come first, and
-    `refused` counts those of whom nothing was kept.
+    `refused` counts those of whom nothing was kept. A user is an episode, unless `what` says that users are counted.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, what: Literal["episodes", "users"] = "episodes") -> None:
         if isinstance(limit, bool) or int(limit) != limit or limit < 1:
-            raise ValueError(f"num_episodes is {limit!r}; declare a whole number of at least 1")
-        self.limit, self.size, self.refused = int(limit), 0, 0
+            raise ValueError(f"num_{what} is {limit!r}; declare a whole number of at least 1")
+        self.limit, self.what, self.size, self.refused = int(limit), what, 0, 0
         self._names: set[str] = set()
 
     @property
@@ -28,7 +28,7 @@ class Crowd:
         if users > self.room:
             refused = f", {self.refused} refused" if self.refused else ""
             raise ValueError(
-                f"{users} more episodes would exceed the {self.limit} declared when the stream was opened "
+                f"{users} more {self.what} would exceed the {self.limit} declared when the stream was opened "
                 f"({self.size} seen{refused}); nothing was added"
             )
 
@@ -40,7 +40,7 @@ class Crowd:
         self.check(1)
 
     def __str__(self) -> str:
-        return f"{self.size + self.refused} of {self.limit} episodes"
+        return f"{self.size + self.refused} of {self.limit} {self.what}"
 
 
 class Keeper:

@@ -1,7 +1,8 @@
 """Public instructions to reporting users, and what comes back: the vocabulary both sides of the wall share.
 
 A *cell* is (s,a) when steps are pooled, (h,s,a) when they are staged, and, where the initial distribution is not
-public, one more cell for the start. A report on a cell is one of its *sub-cells* (successor, reward bit).
+public, one more cell for the start. A report on a cell is one of its *sub-cells*,
+(successor, reward bit): an item (`Items`).
 """
 
 from __future__ import annotations
@@ -15,80 +16,8 @@ from typing import Protocol
 import numpy as np
 
 from discreet.mdp import Floats, Ints, frozen
-from discreet.problem import Mask, PublicStructure
-
-
-@dataclass(frozen=True, eq=False)
-class Alphabet:
-    """Which reports exist. Row c of `admitted` is a cell, column 2·s'+bit a sub-cell of it.
-
-    Declared successors and never-paying cells remove sub-cells. The last stage of a staged problem, and the only step
-    of a pooled one, has no successor worth knowing (its reports carry s' = 0). The start, where it is a cell, is the
-    last row: s' is the first state.
-    """
-
-    num_states: int
-    num_actions: int
-    horizon: int
-    stages: int
-    admitted: Mask  # (C, 2S)
-    has_start: bool = False
-
-    @classmethod
-    def of(
-        cls, num_states: int, num_actions: int, horizon: int, pooled: bool, structure: PublicStructure | None = None
-    ) -> Alphabet:
-        structure = structure or PublicStructure()
-        G, S, A = 1 if pooled else horizon, num_states, num_actions
-        admitted = np.ones((G, S, A, S, 2), dtype=np.bool_)
-        for name, table, shape in (
-            ("successors", structure.successors, (G, S, A, S)),
-            ("zero_rewards", structure.zero_rewards, (G, S, A)),
-        ):
-            if table is not None and table.shape != shape:
-                raise ValueError(f"{name} have shape {table.shape}; expected {shape}")
-        if structure.successors is not None:
-            if not structure.successors.any(axis=-1).all():
-                raise ValueError("successors leave some cell without any; every cell needs at least one")
-            admitted &= structure.successors[..., None]
-        if not pooled or horizon == 1:
-            admitted[-1] = False
-            admitted[-1, :, :, 0] = True
-        if structure.zero_rewards is not None:
-            admitted[structure.zero_rewards, :, 1] = False
-        rows = admitted.reshape(G * S * A, 2 * S)
-        has_start = structure.initial is None
-        if has_start:
-            start = np.zeros((1, S, 2), dtype=np.bool_)
-            start[..., 0] = True
-            rows = np.concatenate([rows, start.reshape(1, 2 * S)])
-        return cls(S, A, horizon, G, frozen(rows, np.bool_), has_start)
-
-    @property
-    def num_cells(self) -> int:
-        """Cells (g,s,a), the start not counted."""
-        return self.stages * self.num_states * self.num_actions
-
-    @property
-    def num_rows(self) -> int:
-        return int(self.admitted.shape[0])
-
-    @property
-    def last_successor(self) -> bool:
-        """Whether reports on the last step carry its successor: where it has no cells of its own."""
-        return self.stages == 1 and self.horizon > 1
-
-    @cached_property
-    def sizes(self) -> Ints:
-        """Sub-cells of every cell."""
-        return frozen(self.admitted.sum(axis=1), np.int64)
-
-    @cached_property
-    def restricted(self) -> bool:
-        """Whether some successor of some cell has been declared impossible."""
-        pairs = np.asarray(self.admitted[: self.num_cells].reshape(-1, self.num_states, 2).any(axis=2))
-        inner = pairs if self.last_successor else pairs[: -self.num_states * self.num_actions]
-        return not bool(inner.all())
+from discreet.problem import Mask
+from discreet.releases.items import Items
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +109,7 @@ class PrivateReports:
     post-processing. Before the first epoch there are no targets and no users.
     """
 
-    alphabet: Alphabet
+    alphabet: Items
     histogram: Floats  # (targets, 2S); sub-cells that do not exist are 0
     targets: Targets | None
     users: int  # in this epoch
@@ -199,4 +128,4 @@ class PrivateReports:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return self.alphabet.horizon, self.alphabet.num_states, self.alphabet.num_actions
+        return self.alphabet.shape

@@ -43,7 +43,7 @@ from discreet.privacy.trust.shuffle import Shuffle
 from discreet.privacy.trust.shuffle_law import tables_of
 from discreet.privacy.trust.shuffler import noise_sums
 from discreet.releases.counts import PrivateCounts
-from discreet.releases.histograms import Cells
+from discreet.releases.items import Items
 
 
 class Settings(NamedTuple):
@@ -134,7 +134,7 @@ def _one_hot(budget: Callable[[Settings], Budget]) -> Callable[[Settings], Game]
 
         def views(world: int, trials: int, noise: NoiseSource) -> Floats:
             spec = tables.spec(trials)
-            cells = Cells.of(S, spec.num_actions, s.horizon, pooled=True)
+            cells = Items.of(S, spec.num_actions, s.horizon, pooled=True)
             steps = np.tile(walks[world, ..., 1], (1, trials, 1))[None]  # one user in each copy
             stream = private.open(spec, cells, trials, noise)
             stream.add(StepCounts(steps, steps.copy(), trials))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from discreet.privacy.accounting import (
     gaussian_entry,
     guarantee_of,
 )
+from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import check_common, samplable
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
@@ -109,7 +110,7 @@ class LinearMoments:
         return MomentStream(self, users, spec, num_successors, noise)
 
 
-class MomentStream:
+class MomentStream(Keeper):
     """Holds the rows of all users; what leaves are noisy moments, each asked for once."""
 
     def __init__(
@@ -118,6 +119,8 @@ class MomentStream:
         self._private, self._users, self._spec, self._noise = private, users, spec, noise
         self.horizon, self.num_users, self.num_successors = spec.horizon, users.num_users, num_successors
         self._shares = private.shares(spec.horizon)
+        self._crowd = Crowd(users.num_users, "users")
+        self._crowd.size = users.num_users
         self._asked: set[tuple[int, str]] = set()
         self._half = below(noise, 2, users.num_users) == 1  # a coin per user: no data, no order
         order = np.argsort(users.step.astype(np.int32), kind="stable")
@@ -236,12 +239,6 @@ class MomentStream:
     def released(self) -> list[dict[str, Any]]:
         """What was added to every regression and where its targets were clipped: what its cost follows from."""
         return [dict(record) for record in self._released]
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a stream holds raw rows and cannot be pickled or copied")
-
-    def __repr__(self) -> str:
-        return f"MomentStream({self.num_users} users)"
 
 
 def _target_bits(users: int, bound: float) -> int:

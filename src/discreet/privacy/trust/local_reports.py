@@ -169,7 +169,7 @@ class LocalReportStream(Keeper):
             unary_flips(self._epsilon) if unary else kept_words(self._epsilon, items.size + 1),
             targets.version(plan.policy),
             self.alphabet.has_start,
-            self.alphabet.last_successor,
+            self.alphabet.pooled,
         )
         self._targets = targets
         self._tally = np.zeros(items.size, dtype=np.int64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 import numpy as np
 
@@ -22,11 +21,13 @@ from discreet.privacy.accounting import (
     guarantee_of,
     laplace_scale,
 )
+from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import Mechanism, check_common, chosen_mechanism, entry_of, samplable
 from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.tails import gaussian_union_width, laplace_union_width
-from discreet.releases.histograms import Cells, PrivateHistogram
+from discreet.releases.histograms import PrivateHistogram
+from discreet.releases.items import Items
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,11 @@ class OneHot:
             assumptions=assumptions(num_users * self.episodes_per_user, noise, *others),
         )
 
-    def open(self, spec: CountSpec, cells: Cells, num_users: int, noise: NoiseSource) -> OneHotStream:
+    def open(self, spec: CountSpec, cells: Items, num_users: int, noise: NoiseSource) -> OneHotStream:
         return OneHotStream(self, spec, cells, num_users, noise)
 
 
-def _widths(mechanism: Mechanism, scale: float, cells: Cells, beta: float) -> tuple[float, float]:
+def _widths(mechanism: Mechanism, scale: float, cells: Items, beta: float) -> tuple[float, float]:
     """Of all items, and of all cells' sums, each with probability 1 − beta/2."""
     if scale == 0.0:
         return 0.0, 0.0
@@ -99,7 +100,7 @@ def _variance(mechanism: Mechanism, scale: float) -> float:
     return (DiscreteLaplace(scale) if mechanism == "laplace" else DiscreteGaussian(scale)).variance
 
 
-def _noisy(histogram: Ints, cells: Cells, mechanism: Mechanism, scale: float, noise: NoiseSource) -> Ints:
+def _noisy(histogram: Ints, cells: Items, mechanism: Mechanism, scale: float, noise: NoiseSource) -> Ints:
     """Fresh noise on every item that exists, visited or not; the raw histogram is overwritten."""
     sample = noise.laplace if mechanism == "laplace" else noise.gaussian
     if bool(cells.admitted.all()):
@@ -110,17 +111,17 @@ def _noisy(histogram: Ints, cells: Cells, mechanism: Mechanism, scale: float, no
     return histogram
 
 
-class OneHotStream:
+class OneHotStream(Keeper):
     """Takes the counts of all users once and gives out one noisy histogram."""
 
-    def __init__(self, one_hot: OneHot, spec: CountSpec, cells: Cells, num_users: int, noise: NoiseSource) -> None:
+    def __init__(self, one_hot: OneHot, spec: CountSpec, cells: Items, num_users: int, noise: NoiseSource) -> None:
         assert one_hot.mechanism is not None
         if cells.num_successors != spec.num_states or cells.pooled != spec.pooled:
             raise ValueError(f"the cells have {cells.num_states} states; the counts have {spec.num_states}")
         entry = one_hot.entry(spec)
         self._one_hot, self._spec, self._cells, self._noise = one_hot, spec, cells, noise
         self._mechanism, self._scale = one_hot.mechanism, entry.scale
-        self._limit = num_users
+        self._crowd = Crowd(num_users, "users")
         self.guarantee = one_hot.guarantee(entry, num_users, noise)
         self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
         self._histogram: Ints | None = None
@@ -131,10 +132,11 @@ class OneHotStream:
         if self._histogram is not None or self._last is not None:
             raise ValueError("the users have been added; every user may be released only once")
         spec = self._spec
-        if counts.num_users > self._limit or counts.episodes_per_user > self._one_hot.episodes_per_user:
+        self._crowd.check(counts.num_users)
+        if counts.episodes_per_user > self._one_hot.episodes_per_user:
             raise ValueError(
-                f"the counts are of {counts.num_users} users with up to {counts.episodes_per_user} episodes; "
-                f"declared were {self._limit} with {self._one_hot.episodes_per_user}"
+                f"the counts are of users with up to {counts.episodes_per_user} episodes; "
+                f"{self._one_hot.episodes_per_user} were declared"
             )
         if self._one_hot.first_visits and not counts.first_visits:
             raise ValueError("the noise is for first visits, but the counts are of all visits")
@@ -145,6 +147,7 @@ class OneHotStream:
         if T.min(initial=0) < 0 or R.min(initial=0) < 0 or T.sum() > steps or (T * units < R).any():
             raise ValueError(f"the counts are not those of {counts.num_users} users within the declared bounds")
         self._histogram = _items(T, R, units, self._cells)
+        self._crowd.size += counts.num_users
 
     def release(self) -> PrivateHistogram:
         """Drawn once; the raw histogram is gone afterwards."""
@@ -158,7 +161,7 @@ class OneHotStream:
             self._last = PrivateHistogram(
                 self._cells,
                 noisy.astype(np.float64) * grid,
-                self._limit,
+                self._crowd.limit,
                 _variance(self._mechanism, self._scale) * grid * grid,
                 width * grid,
                 total * grid,
@@ -166,14 +169,8 @@ class OneHotStream:
             )
         return self._last
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a stream holds raw counts and cannot be pickled or copied")
 
-    def __repr__(self) -> str:
-        return f"OneHotStream({self._limit} users)"
-
-
-def _items(T: Ints, R: Ints, units: int, cells: Cells) -> Ints:
+def _items(T: Ints, R: Ints, units: int, cells: Items) -> Ints:
     """(C, 2Y) grid units: 1 − r to "not paid", r to "paid"; everything to "not paid" where nothing else exists."""
     S, Y = cells.num_states, cells.num_successors
     histogram = np.empty((cells.stages, S, cells.num_actions, Y, 2), dtype=np.int64)
@@ -221,7 +218,7 @@ class Tilted:
             raise ValueError(f"pilot is {self.pilot}; it must lie strictly between 0 and 1")
 
     def release(
-        self, users: Trajectories, spec: CountSpec, cells: Cells, noise: NoiseSource
+        self, users: Trajectories, spec: CountSpec, cells: Items, noise: NoiseSource
     ) -> tuple[PrivateHistogram, dict[str, Guarantee]]:
         """Both parts, one after the other, and the guarantee of either; for all users the worse of the two holds."""
         each = OneHot(self.budget, self.neighbours, "laplace", self.beta, self.episodes_per_user)

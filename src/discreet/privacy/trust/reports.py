@@ -19,7 +19,8 @@ from discreet.privacy.families import check_common, entry_of, samplable
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
 from discreet.privacy.sums.streams import assumptions
 from discreet.problem import PublicStructure
-from discreet.releases.reports import Alphabet, ConstantNoise, PrivateReports, Targets
+from discreet.releases.items import Items
+from discreet.releases.reports import ConstantNoise, PrivateReports, Targets
 
 
 @dataclass(frozen=True)
@@ -175,14 +176,20 @@ def typical(spec: CountSpec, structure: PublicStructure) -> float:
     return ((math.sqrt(low * high) - 25.0) / 12.0) ** 2
 
 
-def alphabet_of(spec: CountSpec, structure: PublicStructure) -> Alphabet:
-    """The reports of a problem. Cells that never pay need no bit only where 0 is the lowest reward, hence bit 0."""
+def alphabet_of(spec: CountSpec, structure: PublicStructure) -> Items:
+    """The reports of a problem. Cells that never pay need no bit only where 0 is the lowest reward, hence bit 0.
+
+    The only step of a problem has no successor worth knowing, pooled or not.
+    """
+    if structure.successors is not None and not structure.successors.any(axis=-1).all():
+        raise ValueError("successors leave some cell without any; every cell needs at least one")
     if spec.reward_range is not None and spec.reward_range[0] != 0.0:
         structure = replace(structure, zero_rewards=None)
-    return Alphabet.of(spec.num_states, spec.num_actions, spec.horizon, spec.pooled, structure)
+    pooled, start = spec.pooled and spec.horizon > 1, structure.initial is None
+    return Items.of(spec.num_states, spec.num_actions, spec.horizon, pooled, structure, start=start)
 
 
-def checked_targets(plan: Plan, alphabet: Alphabet) -> Targets:
+def checked_targets(plan: Plan, alphabet: Items) -> Targets:
     """The plan's announcement, refused unless it is a target set of this problem."""
     targets = plan.announcement
     if not isinstance(targets, Targets):
@@ -200,7 +207,7 @@ def checked_episodes(contribution: Episodes | Counts, spec: CountSpec) -> Episod
 
 
 def encoded(
-    episodes: Episodes, spec: CountSpec, alphabet: Alphabet, targets: Targets, reports: int, noise: NoiseSource
+    episodes: Episodes, spec: CountSpec, alphabet: Items, targets: Targets, reports: int, noise: NoiseSource
 ) -> Ints:
     """(n, m) reports of n users: row·2S + 2·s' + bit, or −1. Everybody tosses m coins, needed or not.
 
@@ -218,7 +225,7 @@ def encoded(
         targets.cells,
         alphabet.stages,
         spec.num_actions,
-        not alphabet.last_successor,
+        not alphabet.pooled,
         alphabet.num_cells if alphabet.has_start else -1,
         items[:told],
         2 * spec.num_states,

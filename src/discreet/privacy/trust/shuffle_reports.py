@@ -138,7 +138,7 @@ class ShuffleReportStream(ShuffledStream):
         """What exactly so many users of the open epoch are sent."""
         items = np.flatnonzero(self.alphabet.admitted & self._announced().cells[:, None])
         a = self.alphabet
-        statistic = FirstVisitBits(self._tables, tuple(items.tolist()), a.has_start, a.last_successor)
+        statistic = FirstVisitBits(self._tables, tuple(items.tolist()), a.has_start, a.pooled)
         return self._published(self._bits, statistic, users)
 
     def _own(self, encoder: BitEncoder) -> BitEncoder:
