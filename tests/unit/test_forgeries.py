@@ -69,7 +69,7 @@ def rewritten(folder: Path, document, policy: Policy | None = None) -> None:
     document["digests"] = {name: certificate.digest(folder / name) for name in (certificate.PARQUET, certificate.CSV)}
     (folder / certificate.JSON).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     try:
-        page = certificate.page(document)
+        page = certificate.page(document, policy or Policy.load(folder, check=False))
     except (KeyError, TypeError, ValueError, AttributeError):
         page = "<html></html>"
     (folder / certificate.HTML).write_text(page)
