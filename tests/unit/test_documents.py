@@ -10,13 +10,19 @@ import sys
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from discreet import catalog
 from discreet.catalog import recipes
 from discreet.cli import app
-from discreet.planning import Agent
+from discreet.envs import registry, tabular
+from discreet.offline import fitting, learners
+from discreet.people.episodes import Episodes
+from discreet.people.logs import LogFormat
+from discreet.planning import Agent, optimal_plan
+from discreet.privacy.accounting import Budget
 from discreet.runs.experiment import Experiment, run
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +64,44 @@ def test_the_contributed_learner_is_found_and_learns(contributed):
     assert private.twin == Experiment("greedy", states=3, horizon=6, episodes=3000)
     with pytest.raises(ValueError, match="private-greedy has no use for bonus"):
         Experiment("private-greedy", epsilon=1.0, bonus="bernstein")
+
+
+def test_the_contributed_learner_from_logs_does_what_most_people_did(monkeypatch):
+    made = dict(vars(learners))
+    exec(block("CONTRIBUTING.md", "python from-logs"), made)
+    monkeypatch.setattr(learners, "commonest", made["commonest"], raising=False)
+    added = {
+        entry.name: entry
+        for entry in eval(f"({block('CONTRIBUTING.md', 'python from-logs-catalog')})", vars(catalog))
+    }
+    monkeypatch.setattr(fitting, "FROM_LOGS", {**fitting.FROM_LOGS, **added})
+    rng = np.random.default_rng(0)
+    states = rng.integers(3, size=(2000, 3))
+    habit = np.array([1, 0, 1])
+    actions = np.where(rng.random((2000, 2)) < 0.8, habit[states[:, :2]], 1 - habit[states[:, :2]])
+    people = Episodes(states, actions, np.zeros((2000, 2)))
+    found = fitting.fit(people, LogFormat(3, 2, 2, pooled=True), Budget.pure(1.0), algorithm="dp-commonest", seed=0)
+    assert found.policy.actions.tolist() == [habit.tolist()] * 2
+    assert found.policy.known.all()
+    assert found.certificate["guarantee"]["epsilon"] == pytest.approx(1.0)
+    assert [line["statistic"] for line in found.certificate["ledger"]] == ["visits", "transitions"]
+
+
+def test_the_contributed_environment_is_worth_what_the_page_says(monkeypatch):
+    made = dict(vars(tabular))
+    exec(block("CONTRIBUTING.md", "python environment"), made)
+    monkeypatch.setattr(tabular, "ladder", made["ladder"], raising=False)
+    (spec,) = eval(f"({block('CONTRIBUTING.md', 'python environment-spec')})", vars(registry))
+    (stated,) = re.findall(
+        r"on two rungs and three steps it is .* = ([0-9.]+)\.", (ROOT / "CONTRIBUTING.md").read_text()
+    )
+    mdp = spec.build(2, 3, 0)
+    assert optimal_plan(mdp).value[0] @ mdp.initial == pytest.approx(float(stated))
+    monkeypatch.setattr(registry, "ENVIRONMENTS", MappingProxyType({**registry.ENVIRONMENTS, "ladder": spec}))
+    ran = CliRunner().invoke(
+        app, ["run", "ucbvi", "--env", "ladder", "--states", "2", "--horizon", "3", "--episodes", "300"]
+    )
+    assert ran.exit_code == 0, ran.output
 
 
 def test_u8_the_contributed_lines_pass_strict_types(tmp_path):
