@@ -85,10 +85,7 @@ def test_every_coarse_edge_is_a_fine_one_and_bins_are_at_most_64(bins, edges, lo
     assert set(inner) <= set(column.fine)
     assert list(inner) == sorted(set(inner))
     assert column.num_fine <= 64
-    places = column.coarse(len(inner) + 1)
-    assert places[-1] == -1  # nothing was there, and that is no bin
-    assert list(places[:-1]) == sorted(places[:-1])
-    assert set(places[:-1]) == set(range(len(inner) + 1))
+    assert tuple(column.fine[cut] for cut in column.cuts(len(inner) + 1)) == inner
 
 
 # One rule for records and rows --------------------------------------------------------------------------------------
@@ -125,7 +122,7 @@ NUMBERS = st.one_of(
 def test_a_record_and_a_row_of_the_same_values_have_the_same_state(rows, users, missing):
     tail = "/missing" if missing else ""
     what = declaration(f"map:20..140/edges:65,75,95{tail}", f"lactate:20..140{tail}", f"ward:{{A,B,'}}{tail}")
-    grid = what.grid(users, ONE)
+    grid = what.grid(users, ONE) if users else Grid(what, ((3, 17), (), (0,)))
     texts, numbers, wards = zip(*rows, strict=True)
     n = len(rows)
     table = pa.table(
@@ -149,15 +146,16 @@ def test_a_record_and_a_row_of_the_same_values_have_the_same_state(rows, users, 
     assert stays.user.tolist() == list(range(sum(complete)))
     for i, column in enumerate(what.states):
         fine = [column.bin(row[i]) for row, whole in zip(rows, complete, strict=True) if whole]
-        assert stays.bins[column.name].tolist() == [column.num_fine if b is None else b for b in fine]
+        assert stays.bins[:, i].tolist() == [column.num_fine if b is None else b for b in fine]
     assert stays.states(grid).tolist() == [s for s, whole in zip(by_record, complete, strict=True) if whole]
 
 
 def test_a_value_on_an_edge_is_in_the_bin_above_and_what_is_out_of_range_in_the_outer_ones():
-    column = Column("map", 20.0, 140.0, edges=(65.0, 75.0, 95.0))
-    assert [column.bin(v, 4) for v in (-5, 64.999, 65, "65.0", 75, 94, 95, 1000)] == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert [column.bin(v, 4) for v in (None, math.nan, math.inf, "", "n/a", "1e999")] == [None] * 6
-    assert (column.bin(True, 4), column.bin("false", 4)) == (0, 0)
+    grid = declaration("map:20..140/edges:65,75,95").grid(0, ONE)
+    shown = (-5, 64.999, 65, "65.0", 75, 94, 95, 1000, True, "false")
+    assert [grid.state({"map": v}) for v in shown] == [0, 0, 1, 1, 2, 2, 3, 3, 0, 0]
+    assert [grid.state({"map": v}) for v in (None, math.nan, math.inf, "", "n/a", "1e999")] == [None] * 6
+    assert grid.state({}) is None
     ward = Column("ward", names=("A", "1", "true"))
     assert [ward.bin(v) for v in ("A", 1, True, "B", "a", " A", None)] == [0, 1, 2, None, None, None, None]
 
@@ -169,9 +167,10 @@ def test_seventeen_digits_are_compared_as_they_are():
     values = [math.nextafter(edge, 0.0), edge, math.nextafter(edge, 1.0)]
     engine = DuckDB()
     engine.register("t", pa.table({"v": values}))
-    text = column.sql("v", 2, engine.literal)
+    text = column.sql("v", column.cuts(2), engine.literal)
     assert engine.fetch(f"SELECT {text} FROM t").column(0).to_pylist() == [0, 1, 1]
-    assert [column.bin(v, 2) for v in values] == [0, 1, 1]
+    (cut,) = column.cuts(2)
+    assert [column.bin(v) > cut for v in values] == [False, True, True]
 
 
 @given(st.text(max_size=12))
@@ -297,17 +296,42 @@ def test_a_grid_keeps_to_its_limit_and_names_what_it_does_not_use(users, epsilon
     assert math.prod(again.bins) >= math.prod(grid.bins) or again.num_states >= grid.num_states
 
 
+def grid_of(what: Declaration, *bins: int) -> Grid:
+    return Grid(what, tuple(c.cuts(b) if b else () for c, b in zip(what.states, bins, strict=True)))
+
+
 def test_states_in_words():
-    grid = Grid(declaration(), (2, 2, 3))
+    grid = grid_of(declaration(), 2, 2, 3)
     assert grid.state_names[0] == "map < 75, lactate < 3.58258, ward A"
     assert grid.state_names[-1] == "map ≥ 75, lactate missing, ward C"
-    assert Grid(declaration("x:0..9"), (3,)).state_names == ("x < 3", "3 ≤ x < 6", "x ≥ 6")
-    with pytest.raises(ValueError, match="at most 4"):
-        Grid(declaration(), (5, 0, 0))
+    assert grid_of(declaration("x:0..9"), 3).state_names == ("x < 3", "3 ≤ x < 6", "x ≥ 6")
+
+
+def test_a_grid_may_cut_anywhere_between_fine_bins():
+    """As a tree does: names in groups, and what is missing with the last values or apart."""
+    what = declaration("x:0..10/missing", "ward:{A,B,C}/missing")
+    five = what.states[0].fine.index(5.0)
+    grid = Grid(what, ((five,), (0, 2)))
+    assert grid.state_names == (
+        *("x < 5, ward A", "x < 5, ward B or C", "x < 5, ward missing"),
+        *("x ≥ 5 or missing, ward A", "x ≥ 5 or missing, ward B or C", "x ≥ 5 or missing, ward missing"),
+    )
+    assert [grid.state({"x": x, "ward": w}) for x, w in ((4, "A"), (5, "C"), (None, "D"))] == [0, 4, 5]
+    only_missing = Grid(what, ((what.states[0].num_fine - 1,), ()))
+    assert only_missing.state_names == ("x known", "x missing")
+    assert (only_missing.unused, only_missing.bins) == (("ward",), (1, 0))
+    assert Grid(what, ((), ())).state_names == ("anywhere",)
+    assert Grid(what, ((), ())).state({}) == 0
+
+
+@pytest.mark.parametrize("cuts", [((1, 1),), ((2, 1),), ((32,),), ((-1,),), ((0.5,),), ((), ())])
+def test_cuts_that_cannot_be_are_refused(cuts):
+    with pytest.raises(ValueError, match="the grid has cuts"):
+        Grid(declaration("x:0..10"), cuts)
 
 
 def test_floats_of_every_bit_pattern_have_a_place():
     column = Column("x", 0.0, 1.0)
     for bits in (0x7FF8000000000000, 0xFFF8000000000001, 1, 0x8000000000000000):
         value = struct.unpack("<d", struct.pack("<Q", bits))[0]
-        assert column.bin(value, 2) == (None if math.isnan(value) else 0)
+        assert column.bin(value) == (None if math.isnan(value) else 0)

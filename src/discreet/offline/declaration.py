@@ -13,7 +13,7 @@ import json
 import math
 import re
 import tomllib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -21,6 +21,7 @@ from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.cells import number_of, text_of
 from discreet.mdp import Ints
@@ -138,48 +139,54 @@ class Column:
         point: float = start * ratio ** (share.numerator / share.denominator)
         return point if self.low > 0.0 else point - start
 
-    def edges_of(self, bins: int | None) -> tuple[float, ...]:
-        return self.fine if bins is None else self.thresholds(bins)
+    def cuts(self, bins: int) -> tuple[int, ...]:
+        """Fine bins after which the next of so many bins begins; what is missing comes last, where it is declared."""
+        inner = tuple(range(self.num_fine - 1))
+        if self.names is None:
+            inner = tuple(self.fine.index(edge) for edge in self.thresholds(bins))
+        return (*inner, self.num_fine - 1) if self.missing else inner
 
-    def bin(self, value: object, bins: int | None = None) -> int | None:
-        """Where a value lies among so many bins (None: the fine ones); None: it is missing."""
+    def bin(self, value: object) -> int | None:
+        """The fine bin of a value; None: it is missing."""
         text = text_of(value)
         if text is None:
             return None
         if self.names is not None:
             return self.names.index(text) if text in self.names else None
         number = number_of(text)
-        return None if number is None else bisect_right(self.edges_of(bins), number)
+        return None if number is None else bisect_right(self.fine, number)
 
-    def sql(self, value: str, bins: int | None, literal: Callable[[str], str], missing: str = "NULL") -> str:
-        """The same of a row: `value` is a number (NULL or NaN: none), or a text where names are declared."""
+    def sql(self, value: str, cuts: Sequence[int] | None, literal: Callable[[str], str]) -> str:
+        """The place of a row between cuts (None: its fine bin); NULL: it has none, for nothing is there.
+
+        `value` is a number (NULL or NaN: none), or a text where names are declared.
+        """
+        missing = str(self.num_fine) if cuts is None else str(len(cuts)) if self.missing else "NULL"
+        cuts = range(self.num_fine - 1) if cuts is None else cuts
         if self.names is not None:
-            cases = " ".join(f"WHEN {value} = {literal(name)} THEN {i}" for i, name in enumerate(self.names))
-            return f"CASE {cases} ELSE {missing} END"
-        edges = self.edges_of(bins)
+            places = ((literal(name), bisect_left(cuts, i)) for i, name in enumerate(self.names))
+            return f"CASE {' '.join(f'WHEN {value} = {name} THEN {i}' for name, i in places)} ELSE {missing} END"
+        edges = [self.fine[cut] for cut in cuts if cut < len(self.fine)]
         below = " ".join(f"WHEN {value} < {_double(edge)} THEN {i}" for i, edge in enumerate(edges))
         place = f"CASE {below} ELSE {len(edges)} END" if edges else "0"
         return f"CASE WHEN {value} BETWEEN {_double(-LARGEST)} AND {_double(LARGEST)} THEN {place} ELSE {missing} END"
 
-    def coarse(self, bins: int) -> Ints:
-        """Place in the grid of every fine bin, then of what is missing; −1: none."""
-        found = np.arange(self.num_fine + 1)
-        if self.names is None:
-            edges = self.thresholds(bins)
-            found[1:-1] = [bisect_right(edges, lower) for lower in self.fine]
-        found[-1] = bins if self.missing else -1
-        return found
-
-    def texts(self, bins: int) -> tuple[str, ...]:
+    def texts(self, cuts: Sequence[int]) -> tuple[str, ...]:
         """Its places in words."""
+        last = self.num_fine - 1
+        alone = last in cuts  # what is missing
+        inner = [cut for cut in cuts if cut < last]
         if self.names is not None:
-            found = tuple(f"{self.name} {name}" for name in self.names)
+            ends = [0, *(cut + 1 for cut in inner), last + 1]
+            found = [f"{self.name} {' or '.join(self.names[a:b])}" for a, b in pairwise(ends)]
         else:
-            edges = [f"{edge:.6g}" for edge in self.thresholds(bins)]
-            between = (f"{a} ≤ {self.name} < {b}" for a, b in pairwise(edges))
-            outer = (f"{self.name} < {edges[0]}", *between, f"{self.name} ≥ {edges[-1]}") if edges else None
-            found = outer or (f"any {self.name}",)
-        return (*found, f"{self.name} missing") if self.missing else found
+            edges = [f"{self.fine[cut]:.6g}" for cut in inner]
+            between = [f"{a} ≤ {self.name} < {b}" for a, b in pairwise(edges)]
+            found = [f"{self.name} < {edges[0]}", *between, f"{self.name} ≥ {edges[-1]}"] if edges else []
+            found = found or [f"{self.name} known" if alone else f"any {self.name}"]
+        if self.missing and not alone:
+            found[-1] += " or missing"
+        return (*found, f"{self.name} missing") if alone else tuple(found)
 
     @classmethod
     def parse(cls, text: str) -> Column:
@@ -422,7 +429,8 @@ class Declaration:
             cells = stages * math.prod(c.size(b) for c, b in zip(self.states, numbers, strict=True) if b)
             return 1 if strength == math.inf else math.ceil(USERS_PER_CELL * cells / strength)
 
-        return Grid(self, tuple(bins), needed(bins), needed([column.first_bins for column in self.states]))
+        cuts = tuple(column.cuts(b) if b else () for column, b in zip(self.states, bins, strict=True))
+        return Grid(self, cuts, needed(bins), needed([column.first_bins for column in self.states]))
 
     def strength(self, budget: Budget, neighbours: Neighbours = "replace") -> float:
         """ε, or what a Gaussian budget is worth: √(8Hρ). Zero-out: twice that, for one user moves half as much."""
@@ -529,73 +537,84 @@ def _toml(value: object) -> str:
 
 @dataclass(frozen=True)
 class Grid:
-    """The bins of every declared column (0: the column is unused), and the states they make.
+    """The places of every declared column, and the states they make.
 
-    A state is the number Σ_i place_i · Π_{j>i} size_j of the used columns. `users_needed`: so many make S·A ≤ n·ε/60;
-    `users_for_all`: so many let every declared column have its first bins.
+    `cuts` are of fine bins, by column: a row's place is the number of cuts below its fine bin, where what is missing
+    is the bin after those of values; without cuts a column is unused. A state is the number Σ_i place_i · Π_{j>i}
+    (1 + cuts of j). `users_needed`: so many make S·A ≤ n·ε/60; `users_for_all`: so many let every declared column
+    have its first bins.
     """
 
     declaration: Declaration
-    bins: tuple[int, ...]
+    cuts: tuple[tuple[int, ...], ...]
     users_needed: int = 0
     users_for_all: int = 0
 
     def __post_init__(self) -> None:
         states = self.declaration.states
-        if len(self.bins) != len(states) or not any(self.bins):
-            raise ValueError(
-                f"the grid has bins for {len(self.bins)} columns; expected {len(states)}, one of them used"
-            )
-        for column, b in zip(states, self.bins, strict=True):
-            if not (0 <= b <= column.most_bins and (column.numeric or b in (0, column.most_bins))):
-                raise ValueError(f"the grid has {b} bins for {column.name!r}; expected at most {column.most_bins}")
+        if len(self.cuts) != len(states):
+            raise ValueError(f"the grid has cuts for {len(self.cuts)} columns; expected {len(states)}")
+        for column, cuts in zip(states, self.cuts, strict=True):
+            most = column.num_fine - (1 if column.missing else 2)
+            whole = all(_whole(cut, 0) and cut <= most for cut in cuts)
+            if not whole or any(a >= b for a, b in pairwise(cuts)):
+                raise ValueError(
+                    f"the grid has cuts {cuts} of {column.name!r}; expected some of 0 to {most}, in order"
+                )
 
     @property
-    def used(self) -> tuple[tuple[Column, int], ...]:
-        """Columns with their numbers of bins."""
-        return tuple((c, b) for c, b in zip(self.declaration.states, self.bins, strict=True) if b)
+    def used(self) -> tuple[tuple[Column, tuple[int, ...]], ...]:
+        """Columns with their cuts."""
+        return tuple((column, cuts) for column, cuts in zip(self.declaration.states, self.cuts, strict=True) if cuts)
 
     @property
     def unused(self) -> tuple[str, ...]:
-        return tuple(c.name for c, b in zip(self.declaration.states, self.bins, strict=True) if not b)
+        return tuple(column.name for column, cuts in zip(self.declaration.states, self.cuts, strict=True) if not cuts)
+
+    @property
+    def bins(self) -> tuple[int, ...]:
+        """Of values, by column; 0: unused."""
+        return tuple(
+            len(cuts) + 1 - (column.num_fine - 1 in cuts) if cuts else 0
+            for column, cuts in zip(self.declaration.states, self.cuts, strict=True)
+        )
 
     @property
     def num_states(self) -> int:
-        return math.prod(column.size(b) for column, b in self.used)
+        return math.prod(len(cuts) + 1 for cuts in self.cuts)
 
     @property
     def state_names(self) -> tuple[str, ...]:
         """Every state in words."""
-        return tuple(", ".join(parts) for parts in product(*(column.texts(b) for column, b in self.used)))
+        if not self.used:
+            return ("anywhere",)
+        return tuple(", ".join(parts) for parts in product(*(column.texts(cuts) for column, cuts in self.used)))
 
     def state(self, record: Mapping[str, object]) -> int | None:
         """The state of a record, in which what is not named is missing; None: something is, and has no bin for it."""
         number = 0
-        for column, b in self.used:
-            place = column.bin(record.get(column.name), b if column.numeric else None)
-            if place is None:
-                if not column.missing:
-                    return None
-                place = b
-            number = number * column.size(b) + place
+        for column, cuts in self.used:
+            fine = column.bin(record.get(column.name))
+            if fine is None and not column.missing:
+                return None
+            number = number * (len(cuts) + 1) + bisect_left(cuts, column.num_fine if fine is None else fine)
         return number
 
     def sql(self, values: Mapping[str, str], literal: Callable[[str], str]) -> str:
         """The state of a row, NULL where it has none; `values` by name of the column, as `Column.sql` has them."""
         text = "0"
-        for column, b in self.used:
-            missing = str(b) if column.missing else "NULL"
-            text = f"({text}) * {column.size(b)} + {column.sql(values[column.name], b, literal, missing)}"
+        for column, cuts in self.used:
+            text = f"({text}) * {len(cuts) + 1} + {column.sql(values[column.name], cuts, literal)}"
         return text
 
-    def states_of(self, fine: Mapping[str, np.ndarray[Any, Any]]) -> Ints:
-        """The states of rows from the fine bins of their columns; −1: none."""
-        found: Ints | None = None
-        for column, b in self.used:
-            place = column.coarse(b)[fine[column.name]]
-            if found is None:
-                found = place
-            else:
-                found = np.where((found < 0) | (place < 0), -1, found * column.size(b) + place)
-        assert found is not None
+    def states_of(self, fine: NDArray[np.uint8]) -> Ints:
+        """The states of rows from the fine bins (rows, columns); −1: none."""
+        found = np.zeros(len(fine), dtype=np.int64)
+        for i, (column, cuts) in enumerate(zip(self.declaration.states, self.cuts, strict=True)):
+            if not cuts:
+                continue
+            places = np.searchsorted(cuts, np.arange(column.num_fine + 1), side="left")
+            places[-1] = places[-1] if column.missing else -1
+            place = places[fine[:, i]]
+            found = np.where((found < 0) | (place < 0), -1, found * (len(cuts) + 1) + place)
         return found

@@ -6,7 +6,7 @@ the columns that the counting knows, so that a person's rows are bounded by the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,29 +34,25 @@ LATEST = 1_000_000_000
 class Stays:
     """Rows that count, in the order (user, episode, step). Raw: for privatizers and nothing else.
 
-    `bins[name]` is the fine public bin of a declared column (`Column.fine`; `Column.num_fine`: nothing was there).
-    `leads` says where a row leads: 0 to the next row, 1 to the end of the stay, 2 nobody knows where. Users are
-    0..n−1; those without any row that counts have none here, but are among `num_users`.
+    `bins[:, i]` is the fine public bin of the i-th declared column (`Column.fine`; `Column.num_fine`: nothing was
+    there). `leads` says where a row leads: `ON` to the next row, `ENDED`, or `UNKNOWN`. Users are 0, 1 … without
+    those who have no row that counts; all are among `num_users`.
     """
 
-    starts: Ints  # (e,) first row of every episode
     user: Ints  # (n,)
+    offsets: Ints  # (episodes + 1,) first row of every episode, and the number of rows
     step: Ints
     action: Ints
-    reward: Floats  # in its units, clipped to the declared range
+    reward: Floats  # clipped to the declared range, which is [0, 1] here
     propensity: Floats  # of the logged action; nan where there is none in (0, 1]
-    bins: Mapping[str, NDArray[np.uint8]]
+    bins: NDArray[np.uint8]  # (n, columns)
     leads: NDArray[np.uint8]
     num_users: int
+    episodes_per_user: int = 1
     repairs: Repairs = field(default_factory=Repairs)
 
     def __len__(self) -> int:
         return len(self.user)
-
-    @property
-    def lengths(self) -> Ints:
-        """Rows of every episode."""
-        return np.diff(np.append(self.starts, len(self)))
 
     def states(self, grid: Grid) -> Ints:
         """The state of every row in a grid."""
@@ -112,11 +108,10 @@ class DeclaredLog:
     def stays(self, num_users: int | None = None) -> Stays:
         """The rows that count, in memory: what is counted is the number of a row, by which the rest is looked up."""
         states, engine = self.declaration.states, self.engine
-        bins = [
-            f"CAST({column.sql(f'v{i}', None, engine.literal, str(column.num_fine))} AS INT) AS b{i}"
-            for i, column in enumerate(states)
+        placed = [
+            f"CAST({column.sql(f'v{i}', None, engine.literal)} AS INT) AS b{i}" for i, column in enumerate(states)
         ]
-        chosen = ", ".join([*(f"role_{role}" for role in self._shown), "chance", *bins])
+        chosen = ", ".join([*(f"role_{role}" for role in self._shown), "chance", *placed])
         query = f"SELECT {chosen}, {engine.numbering} AS number FROM ({self._cells(list(states))}) AS cells"
         engine.keep("numbered", query, True)
         rows = int(engine.fetch("SELECT count(*) FROM numbered").column(0)[0].as_py())
@@ -127,26 +122,27 @@ class DeclaredLog:
         found, log = data.trajectories(), data.log
         names = [f"b{i}" for i in range(len(states))]
         kept = engine.fetch(f"SELECT {', '.join([*names, 'chance'])} FROM numbered ORDER BY number")
-        low, high = log.reward_range
-        leads = np.zeros(len(found.state), dtype=np.uint8)
+        leads = np.full(len(found.state), ON, dtype=np.uint8)
         leads[found.next_state >= log.num_states] = UNKNOWN
         if log.has_ended:
             leads[found.next_state == log.num_states] = ENDED
         if not log.pooled:  # where the last step leads is not counted
             leads[found.step == log.horizon - 1] = UNKNOWN
+        chance = np.asarray(kept.column("chance").fill_null(np.nan), dtype=np.float64)
+        bins = np.empty((rows, len(states)), dtype=np.uint8)
+        for i, name in enumerate(names):
+            bins[:, i] = kept.column(name)
         return Stays(
-            found.starts,
             found.person,
+            np.append(found.starts, len(found.state)),
             found.step,
             found.action,
-            low + (high - low) * (found.units / log.spec.reward_units),
-            np.asarray(kept.column("chance").fill_null(np.nan), dtype=np.float64)[found.state],
-            {
-                column.name: np.asarray(kept.column(f"b{i}"), dtype=np.uint8)[found.state]
-                for i, column in enumerate(states)
-            },
+            found.units / log.spec.reward_units,
+            chance[found.state],
+            bins[found.state],
             leads,
             found.num_users,
+            log.episodes_per_user,
             found.repairs,
         )
 
