@@ -70,12 +70,15 @@ def read_stays(
 
 
 class DeclaredLog:
-    """A log that has been opened and found to have the declared columns, by its schema alone."""
+    """A log that has been opened and found to have the declared columns, by its schema alone.
+
+    `gridded` and `stays` open it anew, so that what came of one stays what it is.
+    """
 
     def __init__(self, source: Any, declaration: Declaration, table: str | None = None) -> None:
         self.declaration = declaration
-        self.engine = open_log(source, table, SOURCE)
-        self.engine.keep("log", f"SELECT * FROM {self.engine.name}", False)
+        self._source, self._table = (source.read_all() if hasattr(source, "read_all") else source), table
+        self.engine = self._opened()
         self.kinds = self.engine.kinds()
         self.timestamps = self.engine.timestamps()
         _check(self)
@@ -86,6 +89,11 @@ class DeclaredLog:
             and (role not in ("step", "time", "propensity") or _wanted(declaration, role))
         }
         self.num_users = self._users()
+
+    def _opened(self) -> Engine:
+        engine = open_log(self._source, self._table, SOURCE)
+        engine.keep("log", f"SELECT * FROM {engine.name}", False)
+        return engine
 
     def _users(self) -> int:
         """How many users the log names: public."""
@@ -102,12 +110,13 @@ class DeclaredLog:
         text = any(self.kinds[column.name] == "text" for column in columns)
         passed = ", ".join(f"role_{role}" for role in self._shown)
         query = f"SELECT {passed}, {state} AS state FROM ({self._cells(columns)}) AS cells"
-        self.engine.keep("placed", query, text or self.declaration.time is not None)
-        return self._counted("placed", "state", grid.num_states, num_users)
+        engine = self._opened()
+        engine.keep("placed", query, text or self.declaration.time is not None)
+        return engine, self._counted(engine, "placed", "state", grid.num_states, num_users)
 
     def stays(self, num_users: int | None = None) -> Stays:
         """The rows that count, in memory: what is counted is the number of a row, by which the rest is looked up."""
-        states, engine = self.declaration.states, self.engine
+        states, engine = self.declaration.states, self._opened()
         placed = [
             f"CAST({column.sql(f'v{i}', None, engine.literal)} AS INT) AS b{i}" for i, column in enumerate(states)
         ]
@@ -117,8 +126,7 @@ class DeclaredLog:
         rows = int(engine.fetch("SELECT count(*) FROM numbered").column(0)[0].as_py())
         whole = " AND ".join(f"b{i} < {column.num_fine}" for i, column in enumerate(states) if not column.missing)
         number = f"CASE WHEN {whole} THEN number - 1 END" if whole else "number - 1"
-        _, log = self._counted("numbered", number, max(rows, 1), num_users)
-        data = LoggedData(engine, log)
+        data = LoggedData(engine, self._counted(engine, "numbered", number, max(rows, 1), num_users))
         found, log = data.trajectories(), data.log
         names = [f"b{i}" for i in range(len(states))]
         kept = engine.fetch(f"SELECT {', '.join([*names, 'chance'])} FROM numbered ORDER BY number")
@@ -157,9 +165,9 @@ class DeclaredLog:
     def _place(self, column: Column) -> int:
         return self.declaration.states.index(column)
 
-    def _counted(self, table: str, state: str, num_states: int, num_users: int | None) -> tuple[Engine, LogFormat]:
-        """`log` as a view of a table in which columns are named after their roles, and how to read it."""
-        declaration, quoted = self.declaration, self.engine.quoted
+    def _counted(self, engine: Engine, table: str, state: str, num_states: int, num_users: int | None) -> LogFormat:
+        """Make `log` a view of a table in which columns are named after their roles; how to read it."""
+        declaration, quoted = self.declaration, engine.quoted
         named = {role: self.roles[role] for role in self._shown if role in self.roles}
         for role, name in (("step", "step"), ("state", "declared columns")):
             while role not in self.roles and name in named.values():
@@ -167,8 +175,8 @@ class DeclaredLog:
             named.setdefault(role, name)
         shown = {name: f"role_{role}" for role, name in reversed(named.items()) if role != "state"}
         columns = ", ".join(f"{value} AS {quoted(name)}" for name, value in shown.items())
-        self.engine.keep("log", f"SELECT {columns}, {state} AS {quoted(named['state'])} FROM {table}", False)
-        return self.engine, LogFormat(
+        engine.keep("log", f"SELECT {columns}, {state} AS {quoted(named['state'])} FROM {table}", False)
+        return LogFormat(
             num_states,
             declaration.num_actions,
             declaration.horizon,
