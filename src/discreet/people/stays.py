@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from discreet.mdp import Floats, Ints
 from discreet.offline.declaration import ROLES, Column, Declaration, Grid
 from discreet.people.counting import LoggedData, Repairs, _episode, _number, _who_of
-from discreet.people.logs import Engine, Kind, LogFormat, open_log
+from discreet.people.logs import Engine, Kind, LogFormat, columns_of_files, open_log
 
 #: What the source is called while `log` is a view of it.
 SOURCE = "columns_of_people"
@@ -297,16 +297,7 @@ def _check(log: DeclaredLog) -> None:
             raise ValueError(f"the log has no column {names}; its first line must name the columns")  # is it a row?
         raise ValueError(f"the log has no column {names}, which is declared; its columns are {', '.join(kinds)}")
     for column in declaration.states:
-        kind = kinds[column.name]
-        if column.numeric and kind == "other":
-            raise ValueError(
-                f"column {column.name!r} holds neither numbers, bools nor text; it is declared as a range"
-            )
-        if not column.numeric and kind in ("float", "other"):
-            held = "numbers with fractions" if kind == "float" else "neither numbers, bools nor text"
-            raise ValueError(
-                f"column {column.name!r} holds {held} and is declared by names; declare a range, perhaps with edges"
-            )
+        _check_kind(column, kinds[column.name], log.engine.typed)
     for role in ("step", "reward", "propensity", "terminated", "done", "truncated"):
         name = declaration.column(role)
         if (role in roles or role in ("terminated", "done", "truncated")) and kinds.get(name) == "other":
@@ -314,3 +305,22 @@ def _check(log: DeclaredLog) -> None:
     time = declaration.time
     if time is not None and kinds[time] == "other" and time not in log.timestamps:
         raise ValueError(f"column {time!r} holds neither timestamps, numbers nor text; it is declared as time")
+    needed = [declaration.column(role) for role in roles]
+    needed += [column.name for column in declaration.states if not column.missing]
+    files = columns_of_files(log._source)
+    for name in needed:
+        without = [path for path, names in files.items() if name not in names]
+        if without:
+            raise ValueError(
+                f"column {name!r} is in {len(files) - len(without)} of {len(files)} files and not in {without[0]}; "
+                "give files that have it, or declare what is missing as a bin (missing)"
+            )
+
+
+def _check_kind(column: Column, kind: Kind, typed: bool) -> None:
+    """Whether a column can hold what is declared of it."""
+    held = {"text": "text", "float": "numbers with fractions", "other": "neither numbers, bools nor text"}.get(kind)
+    if column.numeric and (kind == "other" or (kind == "text" and typed)):
+        raise ValueError(f"column {column.name!r} holds {held} and is declared as a range; expected numbers or names")
+    if not column.numeric and kind in ("float", "other"):
+        raise ValueError(f"column {column.name!r} holds {held} and is declared by names; expected a range or edges")
