@@ -13,10 +13,12 @@ from itertools import groupby
 from typing import Any
 
 from discreet.offline.claims import MEANING, NOT_PRIVATE, SIMULATED, unprotected
-from discreet.policy import Policy
+from discreet.policy import AS_NOW, NOT_KNOWN, Policy
 
 #: The picture shows so many states; of more, how often each action is taken.
 MOST_ROWS = 60
+#: Groups of steps that get a map each.
+MOST_MAPS = 4
 #: Told apart in print and by people who see few colours; further actions repeat them, and every field has its name.
 COLOURS = ("#bcd7f0", "#fbd7a5", "#c5e5c0", "#e3c8ea", "#f6c1bd", "#fff3b0", "#c9e8ea", "#ddd3c3")
 
@@ -69,7 +71,7 @@ def _board(document: Mapping[str, Any], policy: Policy) -> str:
     parts = [
         f"<p class=big>{_escaped(document['guarantee']['sentence'])}</p>",
         f"<h2>What was promised, and to whom</h2>{_paragraphs(promise(document))}",
-        f"<h2>What the policy does</h2>{_picture(document, policy)}",
+        f"<h2>What the policy does</h2>{_picture(policy)}",
         f"<h2>Is it any good?</h2>{_paragraphs(merit(document))}",
         f"<h2>What is protected</h2>{_list(document['protected'])}",
         f"<h2>What is not protected</h2>{_list(document['not_protected'])}",
@@ -173,8 +175,14 @@ def choices(document: Mapping[str, Any]) -> list[str]:
 
 
 def _declaration(document: Mapping[str, Any]) -> str:
-    declared = document.get("declaration")
-    return f"<pre>{_escaped(declared['text'])}</pre>" if declared else ""
+    stated = document.get("declaration")
+    if stated is None:
+        return ""
+    return (
+        "<p>Columns were declared in order of importance; how finely each is cut follows from the declaration, the "
+        f"number of people and the budget by a public rule.</p>{_list(stated['columns'], 'ol')}"
+        f"<pre>{_escaped(stated['text'])}</pre><p>SHA-256 of the declaration: {_escaped(stated['digest'])}</p>"
+    )
 
 
 def _facts(document: Mapping[str, Any]) -> str:
@@ -192,24 +200,36 @@ def _stated(value: Any) -> str:
     return "not stated" if value is None else str(value)
 
 
-def _picture(document: Mapping[str, Any], policy: Policy) -> str:
-    """What is done where, and where the release says nothing; steps at which the same is done are one column."""
+def _picture(policy: Policy) -> str:
+    """What is done where, and where the release says nothing; steps at which the same is done are shown once.
+
+    Two declared columns span a map, one for each such group of steps while these are few.
+    """
     H, S = policy.actions.shape
     doings = [[_doing(policy, h, s) for s in range(S)] for h in range(H)]
-    runs = [(list(group)) for _, group in groupby(range(H), key=lambda h: doings[h])]
-    unknown = "as now" if document.get("declaration") else "not known"
+    runs = [list(group) for _, group in groupby(range(H), key=lambda h: doings[h])]
+    unknown = NOT_KNOWN if policy.grid is None else AS_NOW
+    note = f"Hatched: the release says nothing that stands out of its noise ({unknown})."
+    used = () if policy.grid is None else policy.grid.used
+    if len(used) == 2 and len(runs) <= MOST_MAPS:
+        down, across = ([_escaped(text) for text in column.texts(cuts)] for column, cuts in used)
+        maps = []
+        for run in runs:
+            fields = [_field(policy, doing, unknown) for doing in doings[run[0]]]
+            lines = [fields[i : i + len(across)] for i in range(0, S, len(across))]
+            maps.append(_grid(_steps(run), across, list(zip(down, lines, strict=True)), note))
+        return "".join(maps)
     if S > MOST_ROWS:
         return _shares(policy, doings, unknown)
     names = policy.state_names or tuple(f"state {s}" for s in range(S))
-    head = "".join(f"<th>{_steps(run)}</th>" for run in runs)
-    rows = "".join(
-        f"<tr><th>{_escaped(names[s])}</th>{''.join(_field(policy, doings[run[0]][s], unknown) for run in runs)}</tr>"
-        for s in range(S)
-    )
-    note = f"Hatched: the release says nothing that stands out of its noise ({unknown})."
-    return (
-        f"<figure><table class=policy><tr><th></th>{head}</tr>{rows}</table><figcaption>{note}</figcaption></figure>"
-    )
+    rows = [(_escaped(names[s]), [_field(policy, doings[run[0]][s], unknown) for run in runs]) for s in range(S)]
+    return _grid("", [_steps(run) for run in runs], rows, note)
+
+
+def _grid(corner: str, across: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], note: str) -> str:
+    head = "".join(f"<th>{text}</th>" for text in across)
+    body = "".join(f"<tr><th>{text}</th>{''.join(fields)}</tr>" for text, fields in rows)
+    return _figure(f"<tr><th>{corner}</th>{head}</tr>{body}", note)
 
 
 def _doing(policy: Policy, step: int, state: int) -> int:
@@ -280,8 +300,8 @@ def _paragraphs(lines: Sequence[str]) -> str:
     return "".join(f"<p>{_escaped(line)}</p>" for line in lines)
 
 
-def _list(lines: Sequence[str]) -> str:
-    return "<ul>" + "".join(f"<li>{_escaped(line)}</li>" for line in lines) + "</ul>"
+def _list(lines: Sequence[str], kind: str = "ul") -> str:
+    return f"<{kind}>" + "".join(f"<li>{_escaped(line)}</li>" for line in lines) + f"</{kind}>"
 
 
 def _rows(mapping: Mapping[str, Any]) -> str:
