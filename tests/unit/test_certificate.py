@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.offline import certificate
 from discreet.offline import fitting as offline
+from discreet.offline.declaration import Column, Declaration
 from discreet.people.episodes import Episodes
 from discreet.people.logs import LogFormat
 from discreet.policy import Policy
@@ -241,6 +242,24 @@ def test_the_picture_of_the_page_is_the_policy(tmp_path):
     assert rows == [["steps", "0–1", "step", "2"], ["well", "wait", "not", "known"], ["ill", "treat", "treat"]]
     many = Policy(np.zeros((1, 100), int), np.zeros((1, 100)), np.arange(100)[None] < 75, 2)
     assert "75 states, 75.0 %" in certificate.page(certificate.read(tmp_path), many)
+
+
+def test_two_declared_columns_are_a_map_whose_fields_are_what_act_says(tmp_path):
+    columns = Column("pulse", 0.0, 200.0, edges=(60.0, 100.0)), Column("ward", names=("A", "B"), missing=True)
+    declared = Declaration(columns, ("wait", "treat"), 2)
+    grid = declared.grid(10**6, Budget.pure(1.0))
+    rng = np.random.default_rng(1)
+    actions, known = rng.integers(2, size=(2, grid.num_states)), rng.random((2, grid.num_states)) < 0.7
+    policy = Policy(
+        actions, np.zeros(actions.shape), known, 2, grid.state_names, ("wait", "treat"), pooled=True, grid=grid
+    )
+    fitted(log=LogFormat(2, 2, 3)).save(tmp_path)
+    page = certificate.page(certificate.read(tmp_path), policy)
+    table = page[page.index("<table class=policy>") : page.index("<figcaption>")]
+    shown = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in table.split("<tr>")[2:]]
+    pulses, wards = (30, 80, 150), ("A", "B", None)
+    assert shown == [[policy.act({"pulse": p, "ward": w}, step=0) for w in wards] for p in pulses]
+    assert "From step 1 on something else is done" in page
 
 
 @pytest.mark.parametrize("neighbours", ["replace", "zero-out"])

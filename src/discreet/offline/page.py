@@ -13,12 +13,13 @@ from itertools import groupby
 from typing import Any
 
 from discreet.offline.claims import MEANING, NOT_PRIVATE, SIMULATED, unprotected
+from discreet.offline.declaration import Grid
 from discreet.policy import AS_NOW, NOT_KNOWN, Policy
 
 #: The picture shows so many states; of more, how often each action is taken.
 MOST_ROWS = 60
-#: Groups of steps that get a map each.
-MOST_MAPS = 4
+#: Groups of steps that get a column each.
+MOST_GROUPS = 4
 #: Told apart in print and by people who see few colours; further actions repeat them, and every field has its name.
 COLOURS = ("#bcd7f0", "#fbd7a5", "#c5e5c0", "#e3c8ea", "#f6c1bd", "#fff3b0", "#c9e8ea", "#ddd3c3")
 
@@ -38,7 +39,10 @@ th,td{border:1px solid #ccc;padding:.2em .6em;text-align:left;vertical-align:top
 th{font-weight:600;background:#f6f6f6}
 figure{margin:.6em 0;overflow-x:auto}
 figcaption{font-size:.8em;color:#555;margin-top:.4em}
-.policy td{text-align:center;overflow-wrap:normal}
+.policy{max-width:none}
+.policy td{text-align:center;white-space:nowrap}
+.policy tr>th:first-child{white-space:nowrap}
+.policy th{overflow-wrap:normal}
 .now{background:repeating-linear-gradient(45deg,#fff,#fff 5px,#e4e4e4 5px,#e4e4e4 7px);color:#555}
 .annex{border-top:2px solid #1b1b1b;margin-top:3em;font-size:.9em}
 pre{font-size:.8em;background:#f6f6f6;padding:.6em;white-space:pre-wrap}
@@ -132,7 +136,7 @@ def merit(document: Mapping[str, Any]) -> list[str]:
         chance = 100 * (1 - found["failure_probability_of_the_lower_value"])
         nothing = found["value_lower"] <= low
         lines.append(
-            f"With {chance:.0f} % certainty no more can be said than that it earns what is possible at least."
+            f"With {chance:.0f} % certainty nothing better can be said than the least that is possible."
             if nothing
             else f"With {chance:.0f} % certainty it earns at least {_text(found['value_lower'])} per stay, of "
             f"{_text(low)} to {_text(high)} possible, if what follows a step depends on its state and action only."
@@ -203,27 +207,34 @@ def _stated(value: Any) -> str:
 def _picture(policy: Policy) -> str:
     """What is done where, and where the release says nothing; steps at which the same is done are shown once.
 
-    Two declared columns span a map, one for each such group of steps while these are few.
+    Two declared columns span a map of the first steps; otherwise every state has a row.
     """
     H, S = policy.actions.shape
     doings = [[_doing(policy, h, s) for s in range(S)] for h in range(H)]
     runs = [list(group) for _, group in groupby(range(H), key=lambda h: doings[h])]
     unknown = NOT_KNOWN if policy.grid is None else AS_NOW
+    two = policy.grid is not None and len(policy.grid.used) == 2
+    shown = runs[: 1 if two else MOST_GROUPS]
     note = f"Hatched: the release says nothing that stands out of its noise ({unknown})."
-    used = () if policy.grid is None else policy.grid.used
-    if len(used) == 2 and len(runs) <= MOST_MAPS:
-        down, across = ([_escaped(text) for text in column.texts(cuts)] for column, cuts in used)
-        maps = []
-        for run in runs:
-            fields = [_field(policy, doing, unknown) for doing in doings[run[0]]]
-            lines = [fields[i : i + len(across)] for i in range(0, S, len(across))]
-            maps.append(_grid(_steps(run), across, list(zip(down, lines, strict=True)), note))
-        return "".join(maps)
+    if len(shown) < len(runs):
+        note += f" From step {shown[-1][-1] + 1} on something else is done in places: policy.csv has all."
+    if policy.grid is not None and two:
+        return _map(policy, policy.grid, doings[0], _steps(runs[0]), note)
     if S > MOST_ROWS:
-        return _shares(policy, doings, unknown)
+        return _shares(policy, doings[0], unknown)
     names = policy.state_names or tuple(f"state {s}" for s in range(S))
-    rows = [(_escaped(names[s]), [_field(policy, doings[run[0]][s], unknown) for run in runs]) for s in range(S)]
-    return _grid("", [_steps(run) for run in runs], rows, note)
+    rows = [(_escaped(names[s]), [_field(policy, doings[run[0]][s], unknown) for run in shown]) for s in range(S)]
+    return _grid("", [_steps(run) for run in shown], rows, note)
+
+
+def _map(policy: Policy, grid: Grid, doings: Sequence[int], corner: str, note: str) -> str:
+    """The states of two columns: the one with more places goes down."""
+    first, second = ([_escaped(text) for text in column.texts(cuts)] for column, cuts in grid.used)
+    fields = [_field(policy, doing, AS_NOW) for doing in doings]
+    rows = [fields[i : i + len(second)] for i in range(0, len(fields), len(second))]
+    if len(first) < len(second):
+        first, second, rows = second, first, [list(row) for row in zip(*rows, strict=True)]
+    return _grid(corner, second, list(zip(first, rows, strict=True)), note)
 
 
 def _grid(corner: str, across: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], note: str) -> str:
@@ -250,9 +261,8 @@ def _field(policy: Policy, action: int, unknown: str) -> str:
     return f"<td style='background:{COLOURS[action % len(COLOURS)]}'>{_escaped(_action(policy, action))}</td>"
 
 
-def _shares(policy: Policy, doings: Sequence[Sequence[int]], unknown: str) -> str:
+def _shares(policy: Policy, first: Sequence[int], unknown: str) -> str:
     """Of more states than a picture can show: in how many of them each action is taken at the first step."""
-    first = doings[0]
     rows = "".join(
         f"<tr>{_field(policy, action, unknown)}<td>{first.count(action):,} states, "
         f"{100 * first.count(action) / len(first):.1f} %</td></tr>"
