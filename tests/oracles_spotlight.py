@@ -6,10 +6,9 @@ import itertools
 
 import numpy as np
 
-from discreet.kernels import spotlight as kernel
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
-from discreet.privacy.trust.reports import Reports, ReportStream, encoded
+from discreet.privacy.trust.reports import CuratorReportStream, Reports, encoded, numbered
 from discreet.releases.reports import Targets
 
 
@@ -51,13 +50,11 @@ def first_visits(states, actions, bits, wanted, pooled, A, S, m, start=None):
 def contributions(episodes, spec, alphabet, targets, m, noise):
     """(n, C·2S): what each user adds to the histogram, through the shipped encoder and tally."""
     items = encoded(episodes, spec, alphabet, targets, m, noise)
-    rows = []
-    place = np.arange(alphabet.num_rows)
-    for row in items:
-        table = np.zeros(alphabet.admitted.shape, dtype=np.int64)
-        kernel.tally(row[None, :], place, alphabet.admitted, alphabet.admitted.shape[1], table)
-        rows.append(table.reshape(-1))
-    return np.array(rows)
+    wanted, place = numbered(alphabet, targets)
+    table = np.zeros((len(items), alphabet.admitted.size), dtype=np.int64)
+    for user, places in enumerate(place[items]):
+        np.add.at(table[user], wanted[places[places >= 0]], 1)
+    return table
 
 
 def reported_law(mdp, policy, choose):
@@ -218,17 +215,13 @@ def expected_reports(rows, known, actions, A, initial, wanted, m):
 # Broken on purpose --------------------------------------------------------------------------------------------------
 
 
-class VisitedOnlyStream(ReportStream):
+class VisitedOnlyStream(CuratorReportStream):
     """Adds noise only where somebody reported."""
 
-    def release(self):
-        if self._users:
-            exists = self._histogram > 0
-            noisy = self._histogram
-            noisy[exists] += self._noise.laplace(self._scale, int(exists.sum()))
-            self._last = self._released(noisy)
-            self._histogram, self._targets, self._users = np.zeros_like(noisy[:0]), None, 0
-        return self._last
+    def _estimate(self):
+        seen = self._tally > 0
+        self._tally[seen] += self._noise.laplace(self._scale, int(seen.sum()))
+        return self._tally, self._law.each
 
 
 class TwoReports(Reports):
@@ -236,7 +229,7 @@ class TwoReports(Reports):
 
     def open(self, spec, num_episodes, noise):
         stream = super().open(spec, num_episodes, noise)
-        stream._m = 2
+        stream._reports = 2
         return stream
 
 

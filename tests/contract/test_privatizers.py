@@ -231,7 +231,7 @@ def test_p2_nothing_of_a_table_without_a_share_is_kept_anywhere(case, spec):
         held.append(before + arrays_in(stream))
     assert len(held[0]) == len(held[1]) > 3
     assert all(np.array_equal(a, b) for a, b in zip(*held, strict=True))
-    assert isinstance(stream, CountStream) or not stream._totals[sum(stream.encoder.sizes) :].size
+    assert isinstance(stream, CountStream) or not stream._reports.totals[sum(stream.encoder.sizes) :].size
 
 
 def arrays_in(thing, depth=0):

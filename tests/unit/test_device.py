@@ -40,9 +40,9 @@ from discreet.privacy.accounting import Budget, LedgerEntry
 from discreet.privacy.families import Family
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.tree import Tree
-from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.local import LocalLaplace, LocalSampled, kept_words
 from discreet.privacy.trust.local_losses import LocalLosses, LocalLossStream
-from discreet.privacy.trust.local_reports import LocalReports, kept_words
+from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.losses import CentralLosses
 from discreet.privacy.trust.truncated import TruncatedLocal
 from discreet.problem import PublicStructure
@@ -137,7 +137,7 @@ def test_p2_the_server_of_such_reports_keeps_nothing_of_that_table() -> None:
     for users in (episodes, replace(episodes, rewards=1.0 - episodes.rewards)):
         stream = LocalLaplace(Budget.pure(0.1), shares=(1, 1, 0)).open(spec, 50, NoiseSource.seeded(3))
         stream.add(users)
-        worlds.append(stream._totals)
+        worlds.append(stream._reports.totals)
     assert np.array_equal(*worlds)
 
 
@@ -150,7 +150,7 @@ def test_p2_truncated_reports_keep_no_raw_rewards() -> None:
     paid = [1.0, 2.0, 3.0, 5.0]
     for state, action in itertools.product(range(2), range(2)):
         stream.add(Episodes([[state, 0]], [[action]], [[paid[2 * state + action]]]))
-    assert stream._counts._totals.size == 4 + 8
+    assert stream._counts._reports.totals.size == 4 + 8
     for raw in (np.array(paid) * 64, np.array([64, 64, 64, 64])):
         assert raw.astype(np.int64).tobytes() not in pickle.dumps(vars(stream._counts)) + pickle.dumps(stream._sums)
 
@@ -214,7 +214,7 @@ def test_p3_epsilon_of_randomised_answers_covers_the_true_ratio_and_stays_within
 ) -> None:
     items = tuple(range(min(answers - 1, 50)))
     words = kept_words(epsilon, len(items) + 1)
-    encoder = ReportEncoder(Tables(2, 2, 2, 1, 1.0, (0.0, 1.0)), items, "response", words, "v")
+    encoder = ReportEncoder(Tables(5, 2, 2, 1, 1.0, (0.0, 1.0)), items, "response", words, "v")
     with mpmath.workdps(60):
         true = mpmath.log(1 + mpmath.mpf(words * (len(items) + 1)) / (2**64 - words))
         assert true <= encoder.epsilon <= epsilon

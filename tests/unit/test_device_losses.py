@@ -271,8 +271,8 @@ def test_public_coins_are_fair_and_cells_are_drawn_evenly():
 
 
 def sums(stream: Any) -> bytes:
-    held = stream._totals if hasattr(stream, "_totals") else {"ons": stream._ons, "cells": stream._loss_sums}
-    return b"".join(np.asarray(table).tobytes() for table in held.values())
+    held = [stream._reports.totals] if hasattr(stream, "_reports") else [stream._ons, stream._loss_sums]
+    return b"".join(table.tobytes() for table in [*held, stream._public_sums])
 
 
 @pytest.mark.parametrize("laplace", [False, True])
@@ -342,5 +342,5 @@ def test_numbers_that_no_honest_device_sends_are_refused():
     huge[3] = 2**62
     with pytest.raises(ValueError, match="no honest device"):
         stream.add_report(Report("eve", stream.encoder.form, huge.tobytes()))
-    assert not any(table.any() for table in stream._totals.values())
+    assert not stream._reports.totals.any()
     assert stream._crowd.size == 0

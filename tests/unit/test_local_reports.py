@@ -15,9 +15,9 @@ from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.trust import local_reports
-from discreet.privacy.trust.local import unary_flips
-from discreet.privacy.trust.local_reports import LocalReports, kept_words, summed_messages
+from discreet.privacy.trust import local
+from discreet.privacy.trust.local import kept_words, summed_messages, unary_flips
+from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.reports import encoded
 from discreet.problem import PublicStructure
 from discreet.releases.reports import Targets, UserNoise
@@ -108,7 +108,7 @@ def test_sums_drawn_at_once_have_the_law_of_sums_of_messages(method, monkeypatch
         return np.array([summed_messages(encoder, answers, noise) for _ in range(rounds)], dtype=float)
 
     quick = tallies(1)
-    monkeypatch.setattr(local_reports, "COMPOUND", 10**9)
+    monkeypatch.setattr(local, "COMPOUND", 10**9)
     slow = tallies(2)
     error = np.sqrt((quick.var(axis=0) + slow.var(axis=0)) / rounds)
     assert (np.abs(quick.mean(axis=0) - slow.mean(axis=0)) < 5 * error).all()

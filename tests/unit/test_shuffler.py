@@ -18,7 +18,7 @@ from discreet.people.counts import CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.reports import alphabet_of, encoded
-from discreet.privacy.trust.shuffler import BadBatch, Shuffler, permuted, shuffle_files, tally, unbiased
+from discreet.privacy.trust.shuffler import BadBatch, Shuffler, estimated, permuted, shuffle_files, tally
 from discreet.problem import PublicStructure
 from discreet.releases.reports import Targets
 from oracles_streams import every_episode, random_episodes
@@ -202,7 +202,9 @@ def test_a_good_batch_is_counted(sent):
     for one in bundles:
         np.add.at(expected, one["label"], one["bit"])
     assert np.array_equal(batch.sums, expected)
-    assert np.array_equal(unbiased(encoder, batch), expected - 5.0)
+    values, variance = estimated(encoder, batch)
+    assert np.array_equal(values, expected - 5.0)
+    assert variance == 2.5  # ten fair noise bits
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What runs on a user's own device: encoders, their JSON, their own ε, and exact noise. numpy at most.
 
-`encoder_from_json` (or `BitEncoder.from_json`) reads what a server has published, `Reporter` fills it in, once.
+`encoder_from_json` reads what a server has published, `Reporter` fills it in, once.
 """
 
 from discreet.device.bits import BitEncoder

@@ -14,14 +14,14 @@ import secrets
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.device.sampler import Ints, Randomness, below, biased
-from discreet.device.tables import Tables
-from discreet.device.wire import SAFE, Refused, fields_of, list_of, whole_number, wire
+from discreet.device.tables import FirstVisit, Tables
+from discreet.device.wire import SAFE, Readers, Refused, read_fields, whole_number, wire
 from discreet.privacy import binomial
 
 Relation = Literal["replace", "zero-out"]
@@ -43,29 +43,6 @@ def _check_tables(tables: Tables) -> None:
 # Users --------------------------------------------------------------------------------------------------------------
 
 
-def readable_steps(
-    tables: Tables, states: ArrayLike, actions: ArrayLike, rewards: ArrayLike
-) -> tuple[Ints, Ints, Ints] | None:
-    """`Tables.steps` of one episode; None for whatever is no episode of the tables, of which nothing is reported."""
-    try:
-        s, a, r = np.asarray(states), np.asarray(actions), np.asarray(rewards)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    if (
-        r.dtype.kind not in "biuf"
-        or a.ndim != 1
-        or a.size > tables.horizon
-        or r.shape != a.shape
-        or s.shape != (a.size + 1,)
-    ):
-        return None
-    for values, limit in ((s, tables.num_states), (a, tables.num_actions)):
-        whole = values.size == 0 or np.issubdtype(values.dtype, np.integer)
-        if not whole or (values.size and not (values.min() >= 0 and values.max() < limit)):
-            return None
-    return None if np.isnan(r).any() else tables.steps(s, a, r)
-
-
 @dataclass(frozen=True)
 class CountBits:
     """Which counters an episode switches on: visits (g,s,a), transitions (g,s,a,s'), rewards (g,s,a).
@@ -77,6 +54,12 @@ class CountBits:
 
     tables: Tables
     layer: int | None = None
+
+    statistic: ClassVar[str] = "counts"
+    readers: ClassVar[Readers] = {
+        "tables": lambda _, value: Tables.from_json(value),
+        "layer": lambda name, value: None if value is None else whole_number(name, value),
+    }
 
     def __post_init__(self) -> None:
         _check_tables(self.tables)
@@ -98,10 +81,7 @@ class CountBits:
     def ones(self, states: ArrayLike, actions: ArrayLike, rewards: ArrayLike, noise: Randomness) -> Ints:
         """The counters of one episode: raw, they stay on the device. None at all for what is no episode."""
         coins = below(noise, self.tables.reward_units, self.tables.horizon)
-        steps = readable_steps(self.tables, states, actions, rewards)
-        if steps is None:
-            return np.zeros(0, dtype=np.int64)
-        pairs, triples, units = steps
+        pairs, triples, units = self.tables.steps(states, actions, rewards)
         visits, transitions, _ = self.tables.cells
         if self.layer is not None:
             here = slice(self.layer, self.layer + 1)
@@ -114,80 +94,37 @@ class CountBits:
         paid = pairs[coins[first_visits] < units]
         return np.concatenate([pairs, visits + triples, visits + transitions + paid])
 
-    def to_json(self) -> dict[str, Any]:
-        return {"statistic": "counts", "tables": wire(asdict(self.tables)), "layer": self.layer}
-
 
 @dataclass(frozen=True)
-class FirstVisitBits:
-    """At most one counter per episode: her first visit to a wanted cell, as (cell, successor, reward bit).
-
-    `items` are 2S·cell + 2·s' + bit, increasing; an outcome that is not among them counts as no report.
-    """
+class FirstVisitBits(FirstVisit):
+    """At most one counter per episode: that of her item."""
 
     tables: Tables
     items: tuple[int, ...]
     has_start: bool = False
     last_successor: bool = True
 
+    statistic: ClassVar[str] = "first-visit"
+    most_changes: ClassVar[int] = 1
+
     def __post_init__(self) -> None:
         _check_tables(self.tables)
-        object.__setattr__(self, "items", tuple(int(item) for item in self.items))
-        if any(b <= a for a, b in zip(self.items, self.items[1:], strict=False)) or not self.items:
-            raise ValueError("items must be increasing, and there must be at least one")
-        end = 2 * self.tables.num_states * (self.tables.cells[0] + self.has_start)
-        if self.items[0] < 0 or self.items[-1] >= end:
-            raise ValueError(f"an item lies outside 0..{end - 1}, the sub-cells of the tables")
+        super().__post_init__()
 
     @property
     def num_counters(self) -> int:
-        return len(self.items)
+        return self.num_items
 
-    @property
-    def most_changes(self) -> int:
-        return 1
-
-    @cached_property
-    def _place(self) -> dict[int, int]:
-        return {item: place for place, item in enumerate(self.items)}
-
-    @cached_property
-    def _wanted(self) -> frozenset[int]:
-        return frozenset(item // (2 * self.tables.num_states) for item in self.items)
-
-    def ones(self, states: ArrayLike, actions: ArrayLike, rewards: ArrayLike, noise: Randomness) -> Ints:
-        """Her counter, or none: raw, it stays on the device. None for what is no episode."""
-        t = self.tables
-        coin = int(below(noise, t.reward_units, 1)[0])
-        steps = readable_steps(t, states, actions, rewards)
-        if steps is None:
-            return np.zeros(0, dtype=np.int64)
-        first = np.asarray(states, dtype=np.int64)
-        item = t.first_visit(self._wanted, self.has_start, self.last_successor, first, steps, coin)
-        place = self._place.get(item, -1)
+    def ones(self, states: Any, actions: Any, rewards: Any, noise: Randomness) -> Ints:
+        """Her counter, or none: raw, it stays on the device."""
+        place = self.answer(states, actions, rewards, noise)
         return np.array([place] if place >= 0 else [], dtype=np.int64)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "statistic": "first-visit",
-            "tables": wire(asdict(self.tables)),
-            "items": list(self.items),
-            "has_start": self.has_start,
-            "last_successor": self.last_successor,
-        }
 
 
 Statistic = CountBits | FirstVisitBits
-
-
-def _statistic_from_json(message: dict[str, Any]) -> Statistic:
-    tables = Tables.from_json(message["tables"])
-    if message["statistic"] == "counts":
-        return CountBits(tables, None if message["layer"] is None else whole_number("layer", message["layer"]))
-    items = tuple(whole_number("an item", item) for item in list_of("items", message["items"]))
-    if not (isinstance(message["has_start"], bool) and isinstance(message["last_successor"], bool)):
-        raise ValueError("has_start and last_successor are true or false")
-    return FirstVisitBits(tables, items, message["has_start"], message["last_successor"])
+_STATISTICS: dict[str, type[CountBits] | type[FirstVisitBits]] = {
+    kind.statistic: kind for kind in (CountBits, FirstVisitBits)
+}
 
 
 @dataclass(frozen=True)
@@ -247,17 +184,19 @@ class BitEncoder:
 
     def to_json(self) -> dict[str, Any]:
         """Public numbers; whole ones above 2⁵³ as text."""
-        return {**self.statistic.to_json(), **wire({name: getattr(self, name) for name in _NUMBERS})}
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        return {"statistic": self.statistic.statistic, **wire(asdict(self.statistic)), **wire(numbers)}
 
     @classmethod
     def from_json(cls, message: dict[str, Any]) -> BitEncoder:
         """The encoder that a server has published; anything that is not exactly one is refused with a ValueError."""
-        kind = message.get("statistic") if isinstance(message, dict) else None
-        if not isinstance(kind, str) or kind not in _FIELDS:
-            raise ValueError(f"the statistic of an encoder must be one of {', '.join(map(repr, _FIELDS))}")
-        fields = fields_of("an encoder of bits", message, "statistic", "tables", *_FIELDS[kind], *_NUMBERS)
-        users, noise_bits, flips, reliable = (whole_number(name, fields[name]) for name in _NUMBERS)
-        return cls(_statistic_from_json(message), users, noise_bits, flips, reliable)
+        name = message.get("statistic") if isinstance(message, dict) else None
+        if not isinstance(name, str) or name not in _STATISTICS:
+            raise ValueError(f"the statistic of an encoder must be one of {', '.join(map(repr, _STATISTICS))}")
+        kind = _STATISTICS[name]
+        fields = read_fields("an encoder of bits", message, {**kind.readers, **_NUMBERS}, "statistic")
+        statistic = kind(**{name: fields.pop(name) for name in kind.readers})
+        return cls(statistic, **fields)
 
     # How private it is ------------------------------------------------------------------------------------------
 
@@ -339,8 +278,7 @@ class BitEncoder:
         return self.messages(self.statistic.ones(states, actions, rewards, noise), noise)
 
 
-_NUMBERS = "users", "noise_bits", "flips", "reliable"
-_FIELDS = {"counts": ("layer",), "first-visit": ("items", "has_start", "last_successor")}
+_NUMBERS: Readers = dict.fromkeys(("users", "noise_bits", "flips", "reliable"), whole_number)
 
 
 def honest_users(users: int, honest: float) -> int:

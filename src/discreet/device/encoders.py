@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,20 +24,18 @@ from numpy.typing import NDArray
 from discreet.device.bits import BitEncoder, Messages, Relation
 from discreet.device.losses import LossEncoder, LossTables
 from discreet.device.sampler import Ints, Noise, Randomness, below, biased, response_cost, unary, unary_cost
-from discreet.device.tables import Floats, Tables
+from discreet.device.tables import FirstVisit, Floats, Tables
 from discreet.device.wire import (
-    NOT_FOR_THIS,
-    OTHER_FORM,
+    Encoder,
+    Readers,
     Refused,
     Report,
     allow,
-    bits_of,
-    fields_of,
-    fingerprint,
+    check_flips,
     list_of,
-    published,
     real_number,
     rounded_up,
+    text,
     whole_number,
 )
 from discreet.privacy.envelope import LARGEST_SCALE, SMALLEST_SCALE
@@ -47,16 +45,20 @@ Method = Literal["unary", "response"]
 _WORD = 1 << 64
 
 
-def _tables_from_json(message: Any) -> Tables | LossTables:
+def _tables(_: str, message: Any) -> Tables | LossTables:
     layered = isinstance(message, dict) and "layers" in message
     return LossTables.from_json(message) if layered else Tables.from_json(message)
+
+
+def _scales(name: str, value: Any) -> tuple[float | None, ...]:
+    return tuple(None if b is None else real_number("a scale", b) for b in list_of(name, value, 3))
 
 
 # Reports ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class LaplaceEncoder:
+class LaplaceEncoder(Encoder):
     """Every counter of the user's own tables plus discrete Laplace noise, visited or not.
 
     A table without a scale is not in the message at all. A scale of 0 means no noise: its ε is infinite.
@@ -66,6 +68,9 @@ class LaplaceEncoder:
     tables: Tables | LossTables
     scales: tuple[float | None, float | None, float | None]  # of visits, transitions, rewards (or losses)
 
+    kind: ClassVar[str] = "laplace"
+    readers: ClassVar[Readers] = {"tables": _tables, "scales": _scales}
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "scales", tuple(None if b is None else float(b) for b in self.scales))
         told = [b for b in self.scales if b is not None]
@@ -73,19 +78,6 @@ class LaplaceEncoder:
             raise ValueError(f"scales are {self.scales}; expected three, of which at least one is a number")
         if not all(b == 0.0 or SMALLEST_SCALE <= b <= LARGEST_SCALE for b in told):
             raise ValueError(f"scales are {self.scales}; each must be 0 or between 0.1 and 1e12")
-
-    @classmethod
-    def from_json(cls, message: Any) -> LaplaceEncoder:
-        fields = fields_of("a laplace encoder", message, "encoder", "tables", "scales")
-        scales = [None if b is None else real_number("a scale", b) for b in list_of("scales", fields["scales"], 3)]
-        return cls(_tables_from_json(fields["tables"]), (scales[0], scales[1], scales[2]))
-
-    @cached_property
-    def form(self) -> str:
-        return fingerprint("laplace", self)
-
-    def to_json(self) -> dict[str, Any]:
-        return published("laplace", self)
 
     @cached_property
     def epsilon(self) -> float:
@@ -117,23 +109,18 @@ class LaplaceEncoder:
             start += size
         return noisy
 
-    def encode(
-        self, user: str, states: Any, actions: Any, rewards: Any, noise: Randomness, *, epsilon_at_most: float
-    ) -> Report:
-        """The user's only message, if it costs at most what she allows."""
-        allow(self.epsilon, epsilon_at_most)
-        noisy = self.randomise(self.contribution(states, actions, rewards), noise)
-        return Report(user, self.form, noisy.astype("<i8").tobytes())
+    def payload(self, states: Any, actions: Any, rewards: Any, noise: Randomness) -> bytes:
+        return self.randomise(self.contribution(states, actions, rewards), noise).astype("<i8").tobytes()
 
-    def values(self, report: Report) -> Ints:
-        """The noisy counters of a report (for the server)."""
-        if report.form != self.form or len(report.payload) != 8 * sum(self.sizes):
-            raise ValueError(OTHER_FORM)
-        return np.frombuffer(report.payload, dtype="<i8").astype(np.int64)
+    def tally(self, payload: bytes) -> Ints:
+        """The noisy counters."""
+        if len(payload) != 8 * sum(self.sizes):
+            raise ValueError(self.refusal)
+        return np.frombuffer(payload, dtype="<i8").astype(np.int64)
 
 
 @dataclass(frozen=True)
-class SampledEncoder:
+class SampledEncoder(Encoder):
     """One step, drawn by the user's own coin, as one item in optimised unary encoding.
 
     The item is (g, s, a, s', bit) with P(bit = 1) = the reward, scaled to [0, 1], or that of `LossTables.items`; an
@@ -145,25 +132,21 @@ class SampledEncoder:
     tables: Tables | LossTables
     flips: int
 
+    kind: ClassVar[str] = "sampled-step"
+    readers: ClassVar[Readers] = {"tables": _tables, "flips": whole_number}
+    method: ClassVar[Method] = "unary"
+
     def __post_init__(self) -> None:
-        if not 0 <= self.flips < 2**63:
-            raise ValueError(f"flips is {self.flips}; expected a whole number in 0..2⁶³−1, so that q < ½")
-
-    @classmethod
-    def from_json(cls, message: Any) -> SampledEncoder:
-        fields = fields_of("a sampled-step encoder", message, "encoder", "tables", "flips")
-        return cls(_tables_from_json(fields["tables"]), whole_number("flips", fields["flips"]))
-
-    @cached_property
-    def form(self) -> str:
-        return fingerprint("sampled-step", self)
+        check_flips(self.flips)
 
     @property
     def num_items(self) -> int:
         return self.tables.num_items
 
-    def to_json(self) -> dict[str, Any]:
-        return published("sampled-step", self)
+    @property
+    def share(self) -> float:
+        """q."""
+        return self.flips / _WORD
 
     @cached_property
     def epsilon(self) -> float:
@@ -174,23 +157,16 @@ class SampledEncoder:
         """A row of bits per item, P(on) = ½ at the item and q elsewhere; every bit reads one word in any case."""
         return unary(items, self.num_items, self.flips, noise)
 
-    def encode(
-        self, user: str, states: Any, actions: Any, rewards: Any, noise: Randomness, *, epsilon_at_most: float
-    ) -> Report:
-        """The user's only message, if it costs at most what she allows."""
-        allow(self.epsilon, epsilon_at_most)
+    def payload(self, states: Any, actions: Any, rewards: Any, noise: Randomness) -> bytes:
         items = self.tables.item(states, actions, rewards, noise)
-        return Report(user, self.form, np.packbits(self.randomise(items, noise)).tobytes())
+        return np.packbits(self.randomise(items, noise)).tobytes()
 
-    def values(self, report: Report) -> Ints:
-        """The bits of a report (for the server)."""
-        if report.form != self.form:
-            raise ValueError(OTHER_FORM)
-        return bits_of(report.payload, self.num_items, OTHER_FORM)
+    def tally(self, payload: bytes) -> Ints:
+        return self._bits(payload, self.num_items)
 
 
 @dataclass(frozen=True)
-class ReportEncoder:
+class ReportEncoder(FirstVisit, Encoder):
     """Her first visit to a target as one of `items`, or "none", randomised.
 
     `unary`: a bit per item, on with probability ½ at her item and q = words/2⁶⁴ elsewhere; none has no item.
@@ -199,131 +175,73 @@ class ReportEncoder:
     """
 
     tables: Tables
-    items: tuple[int, ...]  # 2S·cell + 2·s' + bit: every existing sub-cell of the targets, increasing
+    items: tuple[int, ...]
     method: Method
     words: int
     version: str
     has_start: bool = False
-    last_successor: bool = True  # whether reports on the last step carry its successor (pooled problems)
+    last_successor: bool = True
+
+    kind: ClassVar[str] = "first-visit"
+    readers: ClassVar[Readers] = {**FirstVisit.readers, "method": text, "words": whole_number, "version": text}
+    refusal: ClassVar[str] = "the message was made for other targets or another policy; nothing was added"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "items", tuple(int(item) for item in self.items))
-        if any(b <= a for a, b in zip(self.items, self.items[1:], strict=False)) or not self.items:
-            raise ValueError("items must be increasing, and there must be at least one")
+        super().__post_init__()
         if self.method not in ("unary", "response"):
             raise ValueError(f"method is {self.method!r}; it must be 'unary' or 'response'")
         if not 0 <= self.words < (_WORD // 2 if self.method == "unary" else _WORD):
             raise ValueError(f"words is {self.words}; it must be a share of 2⁶⁴, below one half for unary encoding")
 
-    @classmethod
-    def from_json(cls, message: Any) -> ReportEncoder:
-        """The encoder a server has published."""
-        fields = fields_of("a first-visit encoder", message, "encoder", *cls.__dataclass_fields__)
-        if fields["encoder"] != "first-visit":
-            raise ValueError("the encoder is of another kind; expected 'first-visit'")
-        if not (isinstance(fields["version"], str) and isinstance(fields["method"], str)):
-            raise ValueError("method and version are texts")
-        if not (isinstance(fields["has_start"], bool) and isinstance(fields["last_successor"], bool)):
-            raise ValueError("has_start and last_successor are true or false")
-        return cls(
-            Tables.from_json(fields["tables"]),
-            tuple(whole_number("an item", item) for item in list_of("items", fields["items"])),
-            fields["method"],  # type: ignore[arg-type]
-            whole_number("words", fields["words"]),
-            fields["version"],
-            fields["has_start"],
-            fields["last_successor"],
-        )
-
-    @cached_property
-    def form(self) -> str:
-        """Names the encoder by its public numbers, so that a message made with others is not counted."""
-        return fingerprint("first-visit", self)
-
-    def to_json(self) -> dict[str, Any]:
-        return published("first-visit", self)
+    @property
+    def share(self) -> float:
+        """q of the unary code; how many tell the truth outright, of responses."""
+        return self.words / _WORD
 
     @cached_property
     def epsilon(self) -> float:
-        """Largest log-ratio of the probability of a message between any two answers, of the law that is sampled."""
-        return unary_cost(self.words) if self.method == "unary" else response_cost(self.words, len(self.items) + 1)
-
-    @cached_property
-    def wanted(self) -> frozenset[int]:
-        """The target cells."""
-        return frozenset(item // (2 * self.tables.num_states) for item in self.items)
-
-    @cached_property
-    def _place(self) -> dict[int, int]:
-        return {item: place for place, item in enumerate(self.items)}
-
-    def answer(self, states: Any, actions: Any, rewards: Any, noise: Randomness) -> int:
-        """Place of her item among `items`, or −1 for none: raw, it stays on the device.
-
-        An outcome that was declared impossible makes it none.
-        """
-        t = self.tables
-        episode = t.read(states, actions, rewards)
-        coin = int(below(noise, t.reward_units, 1)[0])
-        item = t.first_visit(self.wanted, self.has_start, self.last_successor, episode[0], t.indices(*episode), coin)
-        return self._place.get(item, -1)
+        return unary_cost(self.words) if self.method == "unary" else response_cost(self.words, self.num_items + 1)
 
     def randomise(self, answers: Ints, noise: Randomness) -> NDArray[np.bool_] | Ints:
         """One message per answer: a row of bits, or a number in 0..D−1 (D−1 is none)."""
-        n, size = answers.size, len(self.items)
+        n, size = answers.size, self.num_items
         if self.method == "unary":
             return unary(answers, size, self.words, noise)
         truthful = biased(noise, self.words, n)
         other = below(noise, size + 1, n)
         return np.where(truthful, np.where(answers < 0, size, answers), other)
 
-    def encode(
-        self, user: str, states: Any, actions: Any, rewards: Any, noise: Randomness, *, epsilon_at_most: float
-    ) -> Report:
-        """The user's only message, if it costs at most what she allows."""
-        allow(self.epsilon, epsilon_at_most)
+    def payload(self, states: Any, actions: Any, rewards: Any, noise: Randomness) -> bytes:
         message = self.randomise(np.array([self.answer(states, actions, rewards, noise)], dtype=np.int64), noise)
         if self.method == "unary":
-            return Report(user, self.form, np.packbits(message.astype(np.bool_)).tobytes())
-        return Report(user, self.form, int(message[0]).to_bytes(8, "little"))
+            return np.packbits(message.astype(np.bool_)).tobytes()
+        return int(message[0]).to_bytes(8, "little")
 
-    def values(self, report: Report) -> Ints:
-        """What a message adds to the tally of items (for the server)."""
-        size = len(self.items)
-        if report.form != self.form:
-            raise ValueError(NOT_FOR_THIS)
+    def tally(self, payload: bytes) -> Ints:
+        size = self.num_items
         if self.method == "unary":
-            return bits_of(report.payload, size, NOT_FOR_THIS)
-        place = int.from_bytes(report.payload, "little")
-        if len(report.payload) != 8 or place > size:
-            raise ValueError(NOT_FOR_THIS)
-        values = np.zeros(size, dtype=np.int64)
-        if place < size:
-            values[place] = 1
-        return values
+            return self._bits(payload, size)
+        place = int.from_bytes(payload, "little")
+        if len(payload) != 8 or place > size:
+            raise ValueError(self.refusal)
+        return np.asarray(np.arange(size) == place, dtype=np.int64)
 
     def unbiased(self, tally: Ints, users: int) -> Floats:
         """Expected number of users at every item, from what their messages add up to."""
-        share = self.words / _WORD
         if self.method == "unary":
-            return np.asarray((tally - users * share) / (0.5 - share))
-        return np.asarray((tally - users * (1.0 - share) / (len(self.items) + 1)) / share)
+            return np.asarray((tally - users * self.share) / (0.5 - self.share))
+        return np.asarray((tally - users * (1.0 - self.share) / (self.num_items + 1)) / self.share)
 
 
-Encoder = LaplaceEncoder | SampledEncoder | ReportEncoder | LossEncoder
-_KINDS: dict[str, type[LaplaceEncoder] | type[SampledEncoder] | type[ReportEncoder] | type[LossEncoder]] = {
-    "laplace": LaplaceEncoder,
-    "sampled-step": SampledEncoder,
-    "first-visit": ReportEncoder,
-    "loss-cells": LossEncoder,
+_KINDS: dict[str, type[Encoder]] = {
+    kind.kind: kind for kind in (LaplaceEncoder, SampledEncoder, ReportEncoder, LossEncoder)
 }
 
 
-def encoder_from_json(message: Any) -> Encoder:
-    """The encoder a server has published; anything that is not one, to the letter, is refused.
-
-    Shuffled bits are no report, for they carry no name: they have `BitEncoder.from_json`.
-    """
+def encoder_from_json(message: Any) -> Encoder | BitEncoder:
+    """The encoder a server has published, of reports or of bits; what is not one, to the letter, is refused."""
+    if isinstance(message, dict) and "statistic" in message:
+        return BitEncoder.from_json(message)
     kind = message.get("encoder") if isinstance(message, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"the kind of encoder is not known; expected {', '.join(map(repr, _KINDS))}")

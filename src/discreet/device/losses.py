@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +20,16 @@ from numpy.typing import NDArray
 from discreet.device.sampler import Ints, Randomness, below, biased, unary_cost
 from discreet.device.tables import LARGEST, Floats, all_inside, numbers
 from discreet.device.wire import (
-    OTHER_FORM,
-    Report,
-    allow,
-    bits_of,
-    fields_of,
-    fingerprint,
+    Encoder,
+    Readers,
+    check_flips,
     list_of,
-    published,
+    read_fields,
     real_number,
     rounded_up,
+    text,
     whole_number,
+    whole_numbers,
 )
 
 Feedback = Literal["full", "bandit"]
@@ -73,17 +72,7 @@ class LossTables:
 
     @classmethod
     def from_json(cls, message: Any) -> LossTables:
-        fields = fields_of("a description of losses", message, *cls.__dataclass_fields__)
-        layers = [list_of("a layer", layer) for layer in list_of("layers", fields["layers"])]
-        if not isinstance(fields["feedback"], str):
-            raise ValueError("feedback is a text")
-        return cls(
-            tuple(tuple(whole_number("a state", state) for state in layer) for layer in layers),
-            whole_number("num_states", fields["num_states"]),
-            whole_number("num_actions", fields["num_actions"]),
-            fields["feedback"],  # type: ignore[arg-type]
-            real_number("grid", fields["grid"]),
-        )
+        return cls(**read_fields("a description of losses", message, _TABLES))
 
     # Sizes --------------------------------------------------------------------------------------------------------
 
@@ -226,6 +215,19 @@ class LossTables:
         return self.items(*self.read(states, actions, losses), noise)
 
 
+def _layers(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(whole_numbers("a layer", layer) for layer in list_of(name, value))
+
+
+_TABLES: Readers = {
+    "layers": _layers,
+    "num_states": whole_number,
+    "num_actions": whole_number,
+    "feedback": text,
+    "grid": real_number,
+}
+
+
 def flipped(units: Ints, most: int, flips: int, noise: Randomness) -> NDArray[np.bool_]:
     """A bit per number of units, on with probability units/most, then flipped with probability flips/2⁶⁴."""
     bits = below(noise, most, units.size).reshape(units.shape) < units
@@ -233,7 +235,7 @@ def flipped(units: Ints, most: int, flips: int, noise: Randomness) -> NDArray[np
 
 
 @dataclass(frozen=True)
-class LossEncoder:
+class LossEncoder(Encoder):
     """The announced cells of her loss table, each rounded to a bit by her own coin and flipped with probability q.
 
     q = flips/2⁶⁴. Which cells is public and does not depend on her record.  Cost: two words per cell, one bit each.
@@ -243,6 +245,13 @@ class LossEncoder:
     cells: tuple[int, ...]
     flips: int
 
+    kind: ClassVar[str] = "loss-cells"
+    readers: ClassVar[Readers] = {
+        "tables": lambda _, value: LossTables.from_json(value),
+        "cells": whole_numbers,
+        "flips": whole_number,
+    }
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", tuple(int(cell) for cell in self.cells))
         if self.tables.feedback != "full":
@@ -251,21 +260,7 @@ class LossEncoder:
             raise ValueError("cells must be increasing, and there must be at least one")
         if self.cells[0] < 0 or self.cells[-1] >= self.tables.cells[2]:
             raise ValueError(f"a cell lies outside 0..{self.tables.cells[2] - 1}, the cells that can occur")
-        if not 0 <= self.flips < 2**63:
-            raise ValueError(f"flips is {self.flips}; expected a whole number in 0..2⁶³−1, so that q < ½")
-
-    @classmethod
-    def from_json(cls, message: Any) -> LossEncoder:
-        fields = fields_of("a loss-cells encoder", message, "encoder", "tables", "cells", "flips")
-        cells = tuple(whole_number("a cell", cell) for cell in list_of("cells", fields["cells"]))
-        return cls(LossTables.from_json(fields["tables"]), cells, whole_number("flips", fields["flips"]))
-
-    @cached_property
-    def form(self) -> str:
-        return fingerprint("loss-cells", self)
-
-    def to_json(self) -> dict[str, Any]:
-        return published("loss-cells", self)
+        check_flips(self.flips)
 
     @cached_property
     def epsilon(self) -> float:
@@ -273,16 +268,9 @@ class LossEncoder:
         one = unary_cost(self.flips)
         return one if math.isinf(one) else rounded_up(len(self.cells) * Fraction(one))
 
-    def encode(
-        self, user: str, states: Any, actions: Any, losses: Any, noise: Randomness, *, epsilon_at_most: float
-    ) -> Report:
-        """The user's only message, if it costs at most what she allows."""
-        allow(self.epsilon, epsilon_at_most)
+    def payload(self, states: Any, actions: Any, losses: Any, noise: Randomness) -> bytes:
         units = self.tables.read(states, actions, losses)[1][0, list(self.cells)]
-        return Report(user, self.form, np.packbits(flipped(units, self.tables.units, self.flips, noise)).tobytes())
+        return np.packbits(flipped(units, self.tables.units, self.flips, noise)).tobytes()
 
-    def values(self, report: Report) -> Ints:
-        """The bits of a report (for the server)."""
-        if report.form != self.form:
-            raise ValueError(OTHER_FORM)
-        return bits_of(report.payload, len(self.cells), OTHER_FORM)
+    def tally(self, payload: bytes) -> Ints:
+        return self._bits(payload, len(self.cells))

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.device.sampler import Ints, Randomness, below
-from discreet.device.wire import fields_of, list_of, real_number, whole_number
+from discreet.device.wire import (
+    Readers,
+    list_of,
+    read_fields,
+    real_number,
+    truth,
+    whole_number,
+    whole_numbers,
+)
 
 Floats = NDArray[np.float64]
 
@@ -65,11 +75,7 @@ class Tables:
 
     @classmethod
     def from_json(cls, message: Any) -> Tables:
-        fields = fields_of("a description of tables", message, *cls.__dataclass_fields__)
-        sizes = [whole_number(name, fields[name]) for name in ("num_states", "num_actions", "horizon", "stages")]
-        low, high = list_of("reward_range", fields["reward_range"], 2)
-        ends = real_number("reward_range", low), real_number("reward_range", high)
-        return cls(sizes[0], sizes[1], sizes[2], sizes[3], real_number("grid", fields["grid"]), ends)
+        return cls(**read_fields("a description of tables", message, _TABLES))
 
     @property
     def reward_units(self) -> int:
@@ -150,25 +156,74 @@ class Tables:
         """The item of one person's record."""
         return self.items(*self.read(states, actions, rewards), noise)
 
-    def first_visit(
-        self,
-        wanted: frozenset[int],
-        starts: bool,
-        successors: bool,
-        first: Ints,
-        steps: tuple[Ints, Ints, Ints],
-        coin: int,
-    ) -> int:
-        """2S·cell + 2·s' + bit of the first visit to a wanted cell, −1 for none: raw.
 
-        The step is chosen before its outcome is looked at. `starts`: the cell after all others is where she started
-        (`first`, empty if nothing could be read); without `successors` the last step has none.
+def _range(name: str, value: Any) -> tuple[float, float]:
+    low, high = (real_number(name, end) for end in list_of(name, value, 2))
+    return low, high
+
+
+_TABLES: Readers = {
+    **dict.fromkeys(("num_states", "num_actions", "horizon", "stages"), whole_number),
+    "grid": real_number,
+    "reward_range": _range,
+}
+
+
+class FirstVisit:
+    """At most one item per episode: her first visit to a wanted cell, as (cell, successor, reward bit).
+
+    `items` are 2S·cell + 2·s' + bit, increasing; an outcome that is not among them counts as no report. A subclass is
+    a dataclass of these fields and others.
+    """
+
+    tables: Tables
+    items: tuple[int, ...]
+    has_start: bool  # the cell after all others is where she started
+    last_successor: bool  # whether the last step's item carries its successor (pooled problems)
+
+    readers: ClassVar[Readers] = {
+        "tables": lambda _, value: Tables.from_json(value),
+        "items": whole_numbers,
+        "has_start": truth,
+        "last_successor": truth,
+    }
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "items", tuple(int(item) for item in self.items))
+        if any(b <= a for a, b in pairwise(self.items)) or not self.items:
+            raise ValueError("items must be increasing, and there must be at least one")
+        end = 2 * self.tables.num_states * (self.tables.cells[0] + self.has_start)
+        if self.items[0] < 0 or self.items[-1] >= end:
+            raise ValueError(f"an item lies outside 0..{end - 1}, the sub-cells of the tables")
+
+    @property
+    def num_items(self) -> int:
+        return len(self.items)
+
+    @cached_property
+    def wanted(self) -> frozenset[int]:
+        """The target cells."""
+        return frozenset(item // (2 * self.tables.num_states) for item in self.items)
+
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        return {item: place for place, item in enumerate(self.items)}
+
+    def answer(self, states: Any, actions: Any, rewards: Any, noise: Randomness) -> int:
+        """Place of her item among `items`, −1 for none: raw, it stays on the device.
+
+        Her coin is tossed in any case, and the step is chosen before its outcome is looked at.
         """
-        S, start = self.num_states, self.cells[0]
-        if starts and start in wanted:
-            return 2 * S * start + 2 * int(first[0]) if first.size else -1
-        for h, (cell, triple, units) in enumerate(zip(*(part.tolist() for part in steps), strict=True)):
-            if cell in wanted:
-                ends = h == self.horizon - 1 and not successors
+        coin = int(below(noise, self.tables.reward_units, 1)[0])
+        return self._place.get(self._item(self.tables.read(states, actions, rewards), coin), -1)
+
+    def _item(self, episode: tuple[Ints, Ints, Floats], coin: int) -> int:
+        S, start = self.tables.num_states, self.tables.cells[0]
+        if self.has_start and start in self.wanted:
+            return 2 * S * start + 2 * int(episode[0][0]) if episode[0].size else -1
+        steps = (part.tolist() for part in self.tables.indices(*episode))
+        for h, (cell, triple, units) in enumerate(zip(*steps, strict=True)):
+            if cell in self.wanted:
+                ends = h == self.tables.horizon - 1 and not self.last_successor
                 return int(2 * (cell * S + (0 if ends else triple % S)) + (coin < units))
         return -1

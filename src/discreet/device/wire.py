@@ -1,4 +1,4 @@
-"""What goes over the wire: the public numbers of encoders, reports, and the refusal to send them.
+"""What goes over the wire: the public numbers of encoders, the reports made with them, and the refusal to send one.
 
 Everything is JSON with exact whole numbers: keys sorted where bytes are named by their SHA-256, whole numbers beyond
 2⁵³ as texts of their digits, payloads in base64.
@@ -11,18 +11,20 @@ import hashlib
 import json
 import math
 import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from discreet.device.sampler import Ints
+from discreet.device.sampler import Ints, Randomness
 
 #: Larger whole numbers are written as texts: JavaScript rounds them.
 SAFE = 1 << 53
-NOT_FOR_THIS = "the message was made for other targets or another policy; nothing was added"
-OTHER_FORM = "the report was made for another form; nothing was added"
+Readers = Mapping[str, Callable[[str, Any], Any]]
 
 
 class Refused(ValueError):
@@ -66,16 +68,6 @@ def wire(value: Any) -> Any:
     return value
 
 
-def published(kind: str, encoder: Any) -> dict[str, Any]:
-    """The public numbers of an encoder, ready for JSON."""
-    return {"encoder": kind, **wire(asdict(encoder))}
-
-
-def fingerprint(kind: str, encoder: Any) -> str:
-    """SHA-256 of what is published, so that a report made with other numbers is not counted."""
-    return hashlib.sha256(canonical(published(kind, encoder))).hexdigest()
-
-
 def whole_number(name: str, value: Any) -> int:
     """A whole number of a message: a JSON integer up to 2⁵³, or the decimal digits of any."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= SAFE:
@@ -98,11 +90,36 @@ def list_of(name: str, value: Any, length: int | None = None) -> list[Any]:
     return value
 
 
+def whole_numbers(name: str, value: Any) -> tuple[int, ...]:
+    return tuple(whole_number(f"one of {name}", item) for item in list_of(name, value))
+
+
+def truth(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is neither true nor false")
+    return value
+
+
+def text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is not a text")
+    return value
+
+
 def fields_of(what: str, message: Any, *names: str) -> dict[str, Any]:
     """The message, refused unless it has exactly these fields."""
     if not isinstance(message, dict) or set(message) != set(names):
         raise ValueError(f"{what} has exactly the fields {', '.join(names)} and no others")
     return message
+
+
+def read_fields(what: str, message: Any, readers: Readers, *others: str) -> dict[str, Any]:
+    """What a message says, each field by its reader; it has these fields, the others, and no more."""
+    fields = fields_of(what, message, *others, *readers)
+    return {name: reader(name, fields[name]) for name, reader in readers.items()}
+
+
+# Messages -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -141,9 +158,68 @@ class Report:
         return cls.from_json(content)
 
 
-def bits_of(payload: bytes, size: int, otherwise: str) -> Ints:
-    """The bits of a message of exactly so many."""
-    bits = np.unpackbits(np.frombuffer(payload, dtype=np.uint8))
-    if len(payload) != -(-size // 8) or bits[size:].any():
-        raise ValueError(otherwise)
-    return bits[:size].astype(np.int64)
+class Encoder(ABC):
+    """Public numbers from which a device knows what it is asked to send and what that costs; it fills them in once.
+
+    A subclass is a frozen dataclass of these numbers.
+    """
+
+    kind: ClassVar[str]
+    readers: ClassVar[Readers]  # of its fields
+    refusal: ClassVar[str] = "the report was made for another form; nothing was added"
+
+    @classmethod
+    def from_json(cls, message: Any) -> Self:
+        """The encoder that a server has published."""
+        fields = read_fields(f"a {cls.kind} encoder", message, cls.readers, "encoder")
+        if message["encoder"] != cls.kind:
+            raise ValueError(f"the encoder is of another kind; expected {cls.kind!r}")
+        return cls(**fields)
+
+    def to_json(self) -> dict[str, Any]:
+        """The public numbers, ready for JSON."""
+        numbers: Any = self
+        return {"encoder": self.kind, **wire(asdict(numbers))}
+
+    @cached_property
+    def form(self) -> str:
+        """Names the encoder: SHA-256 of what is published, so that a message made with others is not counted."""
+        return hashlib.sha256(canonical(self.to_json())).hexdigest()
+
+    @property
+    @abstractmethod
+    def epsilon(self) -> float:
+        """Largest log-ratio of the probability of a message between any two records, of the law that is sampled."""
+
+    @abstractmethod
+    def payload(self, states: Any, actions: Any, rewards: Any, noise: Randomness) -> bytes:
+        """A record, randomised."""
+
+    @abstractmethod
+    def tally(self, payload: bytes) -> Ints:
+        """What a message adds to the server's sums."""
+
+    def encode(
+        self, user: str, states: Any, actions: Any, rewards: Any, noise: Randomness, *, epsilon_at_most: float
+    ) -> Report:
+        """The user's only message, if it costs at most what she allows."""
+        allow(self.epsilon, epsilon_at_most)
+        return Report(user, self.form, self.payload(states, actions, rewards, noise))
+
+    def values(self, report: Report) -> Ints:
+        """What a report adds to the server's sums, refused if it was made with another encoder."""
+        if report.form != self.form:
+            raise ValueError(self.refusal)
+        return self.tally(report.payload)
+
+    def _bits(self, payload: bytes, size: int) -> Ints:
+        """The bits of a message of exactly so many."""
+        bits = np.unpackbits(np.frombuffer(payload, dtype=np.uint8))
+        if len(payload) != -(-size // 8) or bits[size:].any():
+            raise ValueError(self.refusal)
+        return bits[:size].astype(np.int64)
+
+
+def check_flips(flips: int) -> None:
+    if not 0 <= flips < 2**63:
+        raise ValueError(f"flips is {flips}; expected a whole number in 0..2⁶³−1, so that q < ½")

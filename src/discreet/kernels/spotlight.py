@@ -50,19 +50,6 @@ def first_visits(
             items[i, j] = -1
 
 
-@compiled
-def tally(items: Ints, place: Ints, admitted: Mask, columns: int, histogram: Ints) -> None:
-    """Add reports to a histogram whose row place[c] belongs to cell c; reports that do not exist are dropped."""
-    n, m = items.shape
-    for i in range(n):
-        for j in range(m):
-            item = items[i, j]
-            if item >= 0:
-                c, column = item // columns, item % columns
-                if admitted[c, column]:
-                    histogram[place[c], column] += 1
-
-
 # Outside: readings to plans -----------------------------------------------------------------------------------------
 
 

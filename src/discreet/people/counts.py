@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from discreet.device.tables import Tables
 from discreet.kernels import rollout as kernel
 from discreet.mdp import Floats, Ints
 from discreet.people.episodes import Episodes
@@ -83,6 +86,33 @@ class CountSpec:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         G, S, A = self.stages, self.num_states, self.num_actions
         return {"visits": (G, S, A), "transitions": (G, S, A, S), "rewards": (G, S, A)}
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Counters per table."""
+        return tuple(math.prod(shape) for shape in self.shapes().values())
+
+    def split(self, flat: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Visits, transitions and rewards as views of one array that holds them in this order."""
+        visits, transitions, rewards = np.split(flat, np.cumsum(self.sizes)[:-1])
+        cells, rows, _ = self.shapes().values()
+        return visits.reshape(cells), transitions.reshape(rows), rewards.reshape(cells)
+
+    @property
+    def declared_range(self) -> tuple[float, float]:
+        """The range rewards are clipped to, refused where there is none."""
+        if self.reward_range is None:
+            raise ValueError(
+                "reward_range is None, so that one reward could be arbitrarily large; declare the range rewards are "
+                "clipped to"
+            )
+        return self.reward_range
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The same description as a device reads it."""
+        S, A, H = self.num_states, self.num_actions, self.horizon
+        return Tables(S, A, H, self.stages, self.grid, self.declared_range)
 
     def sensitivity(self, neighbours: Neighbours) -> dict[str, Sensitivity]:
         """Per table, in its own integer units: rewards move by up to `reward_units` per step."""
@@ -164,3 +194,8 @@ class Counts:
 
     def __repr__(self) -> str:  # a log line must not carry anyone's counts
         return f"Counts({self.num_episodes} episodes)"
+
+
+def users_of(contribution: Episodes | Counts) -> int:
+    """How many users have contributed this."""
+    return len(contribution) if isinstance(contribution, Episodes) else contribution.num_episodes

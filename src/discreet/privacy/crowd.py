@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NoReturn
 
+from discreet.privacy.accounting import Guarantee, LedgerEntry
+
 
 class Crowd:
     """The users seen so far, of at most `limit`, and the names of those who sent a report themselves.
@@ -50,6 +52,11 @@ class Keeper:
     """
 
     _crowd: Crowd
+    guarantee: Guarantee
+
+    @property
+    def ledger(self) -> tuple[LedgerEntry, ...]:
+        return self.guarantee.entries
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a stream holds raw sums or noise of its own and cannot be pickled or copied")

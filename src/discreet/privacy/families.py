@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from discreet.mdp import Ints
-from discreet.people.counts import CountSpec
+from discreet.people.counts import CountSpec, Sensitivity
 from discreet.privacy.accounting import (
     Budget,
     LedgerEntry,
@@ -146,11 +146,7 @@ def calibrated(
     enlarges the contribution to a table (1 by default); a user in r episodes moves r times as far.
     `factor` is for printed calibrations: b = factor·(L1 norm of one user's largest contribution)/ε_f instead.
     """
-    if spec.reward_range is None:
-        raise ValueError(
-            "reward_range is None, so that one reward could be arbitrarily large; declare the range rewards are "
-            "clipped to"
-        )
+    assert spec.declared_range  # refused where there is none
     weights = {name: weight for name, weight in zip(TABLES, share_weights(shares), strict=True) if weight > 0.0}
     budgets = budget.split(weights, mechanism)
     moved, alone = spec.sensitivity(neighbours), spec.sensitivity("zero-out")
@@ -160,23 +156,33 @@ def calibrated(
         if name not in budgets:
             families.append(Family(name, shape, unit, mechanism, 0.0, None))
             continue
-        sensitivity = (moved[name].l1 if mechanism == "laplace" else moved[name].l2) * (gain[name] if gain else 1.0)
-        reach = sensitivity * episodes_per_user
-        if factor is not None:
-            scale = factor * alone[name].l1 / budgets[name]
-        elif mechanism == "laplace":
-            scale = laplace_scale(reach, budgets[name], uses)
-        elif math.isfinite(budgets[name]):
-            scale = gaussian_sigma(reach, budgets[name], uses)
-        else:
-            scale = 0.0
-        if scale == 0.0 and math.isfinite(budgets[name]):
-            raise ValueError(f"the noise of {name} would have scale 0 although its budget is finite")
-        scale = samplable(name, scale)
-        families.append(
-            Family(name, shape, unit, mechanism, scale, entry_of(name, mechanism, sensitivity, scale, uses))
+        printed = None if factor is None else factor * alone[name].l1 / budgets[name]
+        entry = paid(
+            name, mechanism, moved[name], budgets[name], uses, gain[name] if gain else 1.0, episodes_per_user, printed
         )
+        families.append(Family(name, shape, unit, mechanism, entry.scale, entry))
     return tuple(families)
+
+
+def paid(
+    name: str,
+    mechanism: Mechanism,
+    moved: Sensitivity,
+    budget: float,
+    uses: int = 1,
+    gain: float = 1.0,
+    episodes_per_user: int = 1,
+    printed: float | None = None,
+) -> LedgerEntry:
+    """The noise that a budget buys for one table, as its ledger line; `printed` is a scale to charge as it is."""
+    sensitivity = (moved.l1 if mechanism == "laplace" else moved.l2) * gain
+    calibrate = laplace_scale if mechanism == "laplace" else gaussian_sigma
+    scale = printed
+    if scale is None:
+        scale = calibrate(sensitivity * episodes_per_user, budget, uses) if math.isfinite(budget) else 0.0
+    if scale == 0.0 and math.isfinite(budget):
+        raise ValueError(f"the noise of {name} would have scale 0 although its budget is finite")
+    return entry_of(name, mechanism, sensitivity, samplable(name, scale), uses)
 
 
 def union_width(family: Family, terms: Sequence[int], occurrences: Sequence[float], beta: float) -> float:

@@ -40,7 +40,6 @@ from discreet.privacy.sums.tree import Tree
 from discreet.privacy.trust.local import LocalLaplace, LocalSampled
 from discreet.privacy.trust.one_hot import OneHot
 from discreet.privacy.trust.shuffle import Shuffle
-from discreet.privacy.trust.shuffle_law import tables_of
 from discreet.privacy.trust.shuffler import noise_sums
 from discreet.releases.counts import PrivateCounts
 from discreet.releases.items import Items
@@ -229,7 +228,7 @@ def _shuffle(s: Settings) -> Game:
 
     def views(world: int, trials: int, noise: NoiseSource) -> Floats:
         stacked = CountSpec(S, A * trials, H, pooled=False, grid=1.0)  # all copies in one batch, side by side
-        encoder = BitEncoder(CountBits(tables_of(stacked)), s.users, bits.each, bits.flips)
+        encoder = BitEncoder(CountBits(stacked.tables), s.users, bits.each, bits.flips)
         sums = noise_sums(encoder, s.users, noise).reshape(trials, -1) + walks[world]
         return np.asarray(sums[:, changed] - M * p, dtype=np.float64)
 

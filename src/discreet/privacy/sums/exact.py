@@ -8,7 +8,7 @@ import numpy as np
 
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.privacy.accounting import Guarantee, LedgerEntry, no_privacy
+from discreet.privacy.accounting import no_privacy
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
@@ -24,8 +24,7 @@ class Exact:
 
 
 class ExactStream(Keeper):
-    guarantee: Guarantee = no_privacy()
-    ledger: tuple[LedgerEntry, ...] = ()
+    guarantee = no_privacy()
 
     def __init__(self, spec: CountSpec, num_episodes: int) -> None:
         self._crowd = Crowd(num_episodes)

@@ -8,7 +8,7 @@ from typing import NoReturn
 import numpy as np
 
 from discreet.mdp import Ints
-from discreet.people.counts import LARGEST_SUM, UNBOUNDED_REWARD, Counts, CountSpec
+from discreet.people.counts import LARGEST_SUM, UNBOUNDED_REWARD, Counts, CountSpec, users_of
 from discreet.people.episodes import Episodes
 from discreet.privacy.crowd import Crowd
 
@@ -28,17 +28,12 @@ class RawSums:
                 "64-bit sums; use a coarser grid"
             )
         self.spec, self.crowd, self.clipped = spec, crowd, 0
-        sizes = [int(np.prod(shape)) for shape in spec.shapes().values()]
-        self.flat: Ints = np.zeros(sum(sizes), dtype=np.int64)
-        parts = np.split(self.flat, np.cumsum(sizes)[:-1])
-        visits, transitions, rewards = (
-            part.reshape(shape) for part, shape in zip(parts, spec.shapes().values(), strict=True)
-        )
-        self._totals = Counts(visits, transitions, rewards, 0)
+        self.flat: Ints = np.zeros(sum(spec.sizes), dtype=np.int64)
+        self._totals = Counts(*spec.split(self.flat), num_episodes=0)
 
     def add(self, contribution: Episodes | Counts) -> int:
         """Add disjoint users; how many. Bad input and an overrun are refused before anything changes."""
-        users = len(contribution) if isinstance(contribution, Episodes) else contribution.num_episodes
+        users = users_of(contribution)
         self.crowd.check(users)
         if isinstance(contribution, Episodes):
             self.clipped += self._totals.accumulate(contribution, self.spec)

@@ -17,7 +17,7 @@ from discreet.kernels.models import scaled_tables
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.privacy.accounting import Budget, LedgerEntry, Model, Neighbours, guarantee_of
+from discreet.privacy.accounting import Budget, Model, Neighbours, guarantee_of
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import (
     Family,
@@ -127,7 +127,6 @@ class CountStream(Keeper, ABC):
             episodes_per_user=privatizer.episodes_per_user,
             assumptions=(*assumptions(num_episodes, noise, *told), *((PRINTED,) if printed else ())),
         )
-        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
 
     def _advance(self) -> None:
         """Close the block of users since the last release, or refuse it before anything is drawn."""
@@ -161,22 +160,12 @@ class CountStream(Keeper, ABC):
         return self._last
 
     def _build(self) -> PrivateCounts:
-        spec = self._sums.spec
-        visits, transitions, rewards = tables = [np.empty(family.shape) for family in self._families]
-        scaled_tables(self._noisy(), self._units, visits, transitions, rewards)
+        visits, transitions, rewards = tables = tuple(np.empty(family.shape) for family in self._families)
+        scaled_tables(self._noisy(), self._units, *tables)
         for table in tables:
             table.setflags(write=False)
-        return PrivateCounts(
-            visits,
-            transitions,
-            rewards,
-            horizon=spec.horizon,
-            num_episodes=self._crowd.size,
-            widths=self._widths(),
-            deviations=self._deviations(),
-            beta=self._beta,
-            reward_range=spec.reward_range,
-        )
+        noise = self._widths(), self._deviations(), self._beta
+        return released(self._sums.spec, self._crowd.size, (visits, transitions, rewards), *noise)
 
     def checkpoint(self, key: bytes) -> bytes:
         """The whole state, raw sums included, encrypted with AES-GCM under `key` (16, 24 or 32 bytes)."""
@@ -207,6 +196,26 @@ class CountStream(Keeper, ABC):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a stream holds raw sums and cannot be pickled or copied; use checkpoint(key)")
+
+
+def released(
+    spec: CountSpec,
+    num_episodes: int,
+    tables: tuple[Floats, Floats, Floats],
+    widths: PerTable,
+    deviations: PerTable,
+    beta: float,
+) -> PrivateCounts:
+    """What leaves a stream of counts: tables and their errors, in natural units."""
+    return PrivateCounts(
+        *tables,
+        horizon=spec.horizon,
+        num_episodes=num_episodes,
+        widths=widths,
+        deviations=deviations,
+        beta=beta,
+        reward_range=spec.reward_range,
+    )
 
 
 def natural(families: Sequence[Family], values: Sequence[Any]) -> PerTable:

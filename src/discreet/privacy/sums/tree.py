@@ -218,10 +218,15 @@ def tree_widths(tree: Tree, layout: Layout, families: Sequence[Family], rounding
         elif tree.constant_noise:
             width = union_width(family, [layout.bits], [layout.num_prefixes + 1.0], beta)
         else:
-            histogram = layout.histogram()
-            width = union_width(family, list(histogram), [float(n) for n in histogram.values()], beta)
+            width = prefix_width(family, layout, beta)
         widths.append(width + (rounding if family.name == "rewards" else 0.0))
     return natural(families, widths)
+
+
+def prefix_width(family: Family, layout: Layout, beta: float) -> float:
+    """Width of one table over all counters and all prefixes 1..T, each the sum of its nodes, in integer units."""
+    histogram = layout.histogram()
+    return union_width(family, list(histogram), [float(n) for n in histogram.values()], beta)
 
 
 @lru_cache(maxsize=256)

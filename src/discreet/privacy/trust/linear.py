@@ -127,6 +127,8 @@ class MomentStream(Keeper):
         ends = np.searchsorted(users.step[order], np.arange(spec.horizon + 1))
         self._rows = [order[ends[h] : ends[h + 1]] for h in range(spec.horizon)]
         self._released: list[dict[str, Any]] = []
+        parts = list(self.parts().values())
+        self.guarantee = compose_parallel(parts) if len(parts) > 1 else parts[0]
 
     def regress(self, step: int, part: str, features: Floats, targets: Sequence[Target]) -> PrivateRegression:
         """Noisy Σψψᵀ and Σψy over the rows of a step."""
@@ -230,11 +232,6 @@ class MomentStream(Keeper):
             )
             for who, found in entries.items()
         }
-
-    @property
-    def guarantee(self) -> Guarantee:
-        found = list(self.parts().values())
-        return compose_parallel(found) if len(found) > 1 else found[0]
 
     def released(self) -> list[dict[str, Any]]:
         """What was added to every regression and where its targets were clipped: what its cost follows from."""

@@ -7,7 +7,7 @@ episode, drawn by her own coin, in optimised unary encoding. The proofs are in l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -15,18 +15,17 @@ from typing import Literal
 
 import numpy as np
 
-from discreet.device import LaplaceEncoder, Report, SampledEncoder, Tables
-from discreet.device.sampler import unary_cost
-from discreet.mdp import Ints
+from discreet.device import LaplaceEncoder, LossTables, Report, ReportEncoder, SampledEncoder, Tables
+from discreet.mdp import Floats, Ints
 from discreet.people.counts import LARGEST_SUM, Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.envelope import exponential_bounds
-from discreet.privacy.families import Shares, calibrated, check_common, reward_rounding, share_weights
+from discreet.privacy.families import Family, Shares, calibrated, check_common, reward_rounding, share_weights
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
-from discreet.privacy.sums.streams import assumptions, natural
+from discreet.privacy.sums.streams import assumptions, natural, released
 from discreet.privacy.tails import running_width
 from discreet.releases.counts import PerTable, PrivateCounts
 
@@ -38,21 +37,14 @@ COMPOUND = 32
 ONE_REPORT = "every user sends one report, made on her own device with her own secret noise"
 
 
-def _check(budget: Budget, neighbours: str, beta: float) -> None:
+def check_local(budget: Budget, neighbours: str = "replace", beta: float = 0.5) -> None:
+    """Refuse what has no local form, in one sentence each."""
     check_common(neighbours, beta, 1)
     if neighbours != "replace":
         raise ValueError("local privacy compares any two users, so neighbours must be 'replace'")
     if budget.kind != "pure":
         raise ValueError(f"local reports spend pure epsilon, got a {budget.kind} budget; state epsilon alone")
-
-
-def _tables(spec: CountSpec) -> Tables:
-    if spec.reward_range is None:
-        raise ValueError(
-            "reward_range is None, so that one reward could be arbitrarily large; declare the range rewards are "
-            "clipped to"
-        )
-    return Tables(spec.num_states, spec.num_actions, spec.horizon, spec.stages, spec.grid, spec.reward_range)
+    unary_flips(budget.total("laplace"))
 
 
 # Laplace noise on every counter -------------------------------------------------------------------------------------
@@ -76,7 +68,7 @@ class LocalLaplace:
     neighbours: Neighbours = "replace"
 
     def __post_init__(self) -> None:
-        _check(self.budget, self.neighbours, self.beta)
+        check_local(self.budget, self.neighbours, self.beta)
         share_weights(self.shares)
         if self.calibration not in ("true", "paper"):
             raise ValueError(f"calibration is {self.calibration!r}; it must be 'true' or 'paper'")
@@ -89,39 +81,62 @@ class LocalLaplace:
 summed_width = lru_cache(maxsize=256)(running_width)
 
 
+class LaplaceSums:
+    """Sums of reports that carry Laplace noise on every counter: no raw number is held.
+
+    Tables without a share of the budget are in no message, so that nothing of them can be kept or released.
+    """
+
+    def __init__(self, families: Sequence[Family], tables: Tables | LossTables, largest: int) -> None:
+        """`largest`: what a counter of one user can be."""
+        visits, transitions, others = (None if family.entry is None else family.scale for family in families)
+        self.encoder = LaplaceEncoder(tables, (visits, transitions, others))
+        self._sizes, self._sent = tables.cells, np.repeat([f.entry is not None for f in families], tables.cells)
+        # 64 scales are passed with probability e⁻⁶⁴ per counter: room enough for honest reports.
+        self._reach = math.ceil(largest + 64 * max(family.scale for family in families))
+        self.totals: Ints = np.zeros(sum(self.encoder.sizes), dtype=np.int64)
+
+    def add(self, raw: Ints, users: int, noise: NoiseSource) -> None:
+        """So many users, each randomised as on her own device; the raw sums of all tables are not kept."""
+        self.totals += raw[self._sent] + summed_laplace(self.encoder, users, noise)
+
+    def add_report(self, report: Report) -> None:
+        values = self.encoder.values(report)
+        if np.abs(values.astype(np.float64)).max() > self._reach:
+            raise ValueError("a report holds a number that no honest device sends; nothing was added")
+        totals = self.totals + values
+        if np.abs(totals.astype(np.float64)).max() >= LARGEST_SUM:
+            raise ValueError("the sums of the reports would overflow 64 bits; nothing was added")
+        self.totals = totals
+
+    def tables(self) -> list[Floats]:
+        """The noisy sums of every table, flat; zeros of those that were not sent."""
+        values = np.zeros(self._sent.size)
+        values[self._sent] = self.totals
+        return np.split(values, np.cumsum(self._sizes)[:-1])
+
+
 class LocalLaplaceStream(Keeper):
-    """Sums of randomised reports. Holds no raw number: noise is added before anything is kept."""
+    """Sums of randomised reports: noise is added before anything is kept."""
 
     def __init__(self, privatizer: LocalLaplace, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        tables = _tables(spec)
-        printed = privatizer.calibration == "paper"
-        self._spec, self._noise, self._beta = spec, noise, privatizer.beta
-        self._crowd = Crowd(num_episodes)
+        printed, budget = privatizer.calibration == "paper", privatizer.budget
+        self._spec, self._noise, self._beta, self._crowd = spec, noise, privatizer.beta, Crowd(num_episodes)
         self._families = calibrated(
-            privatizer.budget, "laplace", "replace", spec, privatizer.shares, factor=1.0 if printed else None
+            budget, "laplace", "replace", spec, privatizer.shares, factor=1.0 if printed else None
         )
-        visits, transitions, rewards = (None if f.entry is None else f.scale for f in self._families)
-        self.encoder = LaplaceEncoder(tables, (visits, transitions, rewards))
-        # Tables without a share of the budget are in no message, so that nothing of them can be kept or released.
-        self._sent = np.repeat([family.entry is not None for family in self._families], tables.cells)
-        # 64 scales per report are passed with probability e⁻⁶⁴ per counter: room enough for honest sums.
-        largest = max(family.scale for family in self._families)
-        self._reach = math.ceil(spec.horizon * spec.reward_units + 64 * largest)
-        spread = 64 * largest * (math.sqrt(num_episodes) + 64)
+        self._reports = LaplaceSums(self._families, spec.tables, spec.horizon * spec.reward_units)
+        self.encoder = self._reports.encoder
+        spread = 64 * max(family.scale for family in self._families) * (math.sqrt(num_episodes) + 64)
         if num_episodes * spec.horizon * spec.reward_units + spread >= LARGEST_SUM:
             raise ValueError(
                 f"{num_episodes} noisy reports on a reward grid of {spec.grid:g} could overflow 64-bit sums; "
                 "use a coarser grid"
             )
-        self._totals = np.zeros(sum(self.encoder.sizes), dtype=np.int64)
         entries = [family.entry for family in self._families if family.entry is not None]
-        budget = privatizer.budget
         if printed and budget.epsilon is not None:
             budget = Budget.pure(2.0 * budget.epsilon)
-        self.guarantee: Guarantee = guarantee_of(
-            entries, "local", "replace", budget, assumptions=assumptions(num_episodes, noise, ONE_REPORT)
-        )
-        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
+        self.guarantee = stated(entries, budget, num_episodes, noise)
         widths = [
             0.0 if f.entry is None else summed_width(f.scale, num_episodes, f.size, self._beta / len(entries))
             for f in self._families
@@ -133,39 +148,23 @@ class LocalLaplaceStream(Keeper):
         """Users who have not been seen before, each randomised as on her own device."""
         raw = RawSums(self._spec, self._crowd)
         users = raw.add(contribution)
-        self._totals += raw.flat[self._sent] + summed_laplace(self.encoder, users, self._noise)
+        self._reports.add(raw.flat, users, self._noise)
 
     def add_report(self, report: Report) -> None:
         """One user's own message; a user who has already sent one, counted or refused, is refused."""
         self._crowd.claim(report.user)
-        values = self.encoder.values(report)
-        if np.abs(values.astype(np.float64)).max() > self._reach:
-            raise ValueError("a report holds a number that no honest device sends; nothing was added")
-        totals = self._totals + values
-        if np.abs(totals.astype(np.float64)).max() >= LARGEST_SUM:
-            raise ValueError("the sums of the reports would overflow 64 bits; nothing was added")
-        self._totals = totals
+        self._reports.add_report(report)
         self._crowd.size += 1
 
     def release(self) -> PrivateCounts:
-        tables, start = [], 0
-        for family, size in zip(self._families, self.encoder.sizes, strict=True):
-            table = self._totals[start : start + size] if size else np.zeros(family.size, dtype=np.int64)
-            tables.append(np.multiply(table, family.unit, dtype=np.float64).reshape(family.shape))
-            start += size
-        visits, transitions, reward_sums = tables
-        root = math.sqrt(self._crowd.size)
-        return PrivateCounts(
-            visits,
-            transitions,
-            reward_sums,
-            horizon=self._spec.horizon,
-            num_episodes=self._crowd.size,
-            widths=self._widths,
-            deviations=natural(self._families, [root * family.deviation for family in self._families]),
-            beta=self._beta,
-            reward_range=self._spec.reward_range,
+        visits, transitions, rewards = (
+            (table * family.unit).reshape(family.shape)
+            for family, table in zip(self._families, self._reports.tables(), strict=True)
         )
+        root = math.sqrt(self._crowd.size)
+        deviations = natural(self._families, [root * family.deviation for family in self._families])
+        tables = visits, transitions, rewards
+        return released(self._spec, self._crowd.size, tables, self._widths, deviations, self._beta)
 
 
 def sum_of_noises(scale: float, users: int, size: int, noise: NoiseSource) -> Ints:
@@ -188,33 +187,83 @@ def sum_of_noises(scale: float, users: int, size: int, noise: NoiseSource) -> In
 
 def summed_laplace(encoder: LaplaceEncoder, users: int, noise: NoiseSource) -> Ints:
     """The sum over `users` of their independent noises, one per counter."""
-    sizes = encoder.sizes
-    if noise.simulation and users >= COMPOUND:
-        pairs = [(scale, size) for scale, size in zip(encoder.scales, sizes, strict=True) if scale is not None]
-        return np.concatenate([sum_of_noises(scale, users, size, noise) for scale, size in pairs])
-    counters = sum(sizes)
-    total = np.zeros(counters, dtype=np.int64)
-    rows = max(1, CHUNK // counters)
-    for start in range(0, users, rows):
-        nothing = np.zeros((min(rows, users - start), counters), dtype=np.int64)
-        total += encoder.randomise(nothing, noise).sum(axis=0)
-    return total
+    pairs = [(b, size) for b, size in zip(encoder.scales, encoder.sizes, strict=True) if b is not None]
+    return np.concatenate([sum_of_noises(scale, users, size, noise) for scale, size in pairs])
 
 
 # One sampled step in unary encoding ---------------------------------------------------------------------------------
 
 
+def _decay(epsilon: float) -> Fraction:
+    """A little above e^−ε; 2⁻⁵⁰ of ε is left for rounding the cost up to a float."""
+    _, upper = exponential_bounds(Fraction(epsilon) * (1 - Fraction(1, 2**50)), 192)
+    return Fraction(upper, 2**192)
+
+
+@lru_cache(maxsize=4096)
 def unary_flips(epsilon: float) -> int:
     """f with q = f/2⁶⁴ just above 1/(e^ε+1), so that ln((1−q)/q) ≤ ε for the q that is used; 0 for ε = ∞."""
     if epsilon == math.inf:
         return 0
-    # 1/(e^ε+1) = x/(1+x), x = e^−ε, increasing in x; 2⁻⁵⁰ of ε is left for rounding the cost up to a float.
-    _, upper = exponential_bounds(Fraction(epsilon) * (1 - Fraction(1, 2**50)), 192)
-    share = Fraction(upper, 2**192)
-    flips = math.ceil(2**64 * share / (1 + share))
+    x = _decay(epsilon)  # 1/(e^ε+1) = x/(1+x), increasing in x
+    flips = math.ceil(2**64 * x / (1 + x))
     if flips >= 2**63:
         raise ValueError(f"epsilon is {epsilon}; one bit cannot be randomised so finely, it must be at least 1e-18")
     return flips
+
+
+@lru_cache(maxsize=4096)
+def kept_words(epsilon: float, answers: int) -> int:
+    """w with w/2⁶⁴ just below (e^ε−1)/(e^ε−1+D): the share of users who tell the truth outright, of D answers."""
+    if epsilon == math.inf:
+        return 2**64 - 1
+    x = _decay(epsilon)
+    return min(math.floor(2**64 * (1 - x) / (1 - x + answers * x)), 2**64 - 1)
+
+
+def unary_entry(encoder: SampledEncoder) -> LedgerEntry:
+    """One step in unary encoding, at the cost of the q that is used."""
+    q = encoder.share
+    spread = math.sqrt(q * (1.0 - q)) / (0.5 - q)
+    return LedgerEntry("steps", "optimised-unary-encoding", "l1", 2.0, spread, 1, encoder.epsilon)
+
+
+def stated(
+    entries: Sequence[LedgerEntry],
+    budget: Budget,
+    num_episodes: int,
+    noise: NoiseSource,
+    told: Sequence[str] = (ONE_REPORT,),
+) -> Guarantee:
+    """What local reports guarantee any two users."""
+    return guarantee_of(entries, "local", "replace", budget, assumptions=assumptions(num_episodes, noise, *told))
+
+
+def summed_messages(encoder: SampledEncoder | ReportEncoder, answers: Ints, noise: NoiseSource) -> Ints:
+    """How often each item was named in the messages of users with these answers (−1: none).
+
+    Draws every message, `CHUNK` words at a time. A simulation with many users draws what they add up to, of the same
+    law: unary, Bin(c, ½) + Bin(n−c, q) where c users have the item; response, Bin(c, w) truthful ones for every
+    answer and the others spread evenly over all answers.
+    """
+    n, size, unary = answers.size, encoder.num_items, encoder.method == "unary"
+    if noise.simulation and n >= COMPOUND:
+        generator = noise.generator()
+        own = np.bincount(np.where(answers < 0, size, answers), minlength=size + 1)
+        if unary:
+            return generator.binomial(own[:size], 0.5) + generator.binomial(n - own[:size], encoder.share)
+        truthful = generator.binomial(own, encoder.share)
+        others = generator.multinomial(n - truthful.sum(), np.full(size + 1, 1.0 / (size + 1)))
+        return np.asarray((truthful + others)[:size], dtype=np.int64)
+    total = np.zeros(size + 1, dtype=np.int64)
+    rows = max(1, CHUNK // size)
+    for start in range(0, n, rows):
+        messages = encoder.randomise(answers[start : start + rows], noise)
+        if unary:
+            total[:size] += messages.sum(axis=0)
+        else:
+            total += np.bincount(messages, minlength=size + 1)
+    return total[:size]
 
 
 @dataclass(frozen=True)
@@ -234,8 +283,7 @@ class LocalSampled:
     neighbours: Neighbours = "replace"
 
     def __post_init__(self) -> None:
-        _check(self.budget, self.neighbours, self.beta)
-        unary_flips(self.budget.total("laplace"))
+        check_local(self.budget, self.neighbours, self.beta)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> LocalSampledStream:
         return LocalSampledStream(self, spec, num_episodes, noise)
@@ -245,39 +293,19 @@ class LocalSampledStream(Keeper):
     """How often each bit was on. Holds no raw number."""
 
     def __init__(self, privatizer: LocalSampled, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        self._spec, self._noise, self._beta = spec, noise, privatizer.beta
-        self._crowd = Crowd(num_episodes)
-        self._tables = _tables(spec)
-        self.encoder = SampledEncoder(self._tables, unary_flips(privatizer.budget.total("laplace")))
+        self._spec, self._noise, self._beta, self._crowd = spec, noise, privatizer.beta, Crowd(num_episodes)
+        self.encoder = SampledEncoder(spec.tables, unary_flips(privatizer.budget.total("laplace")))
         self._ons = np.zeros(self.encoder.num_items, dtype=np.int64)
-        q = self.encoder.flips / 2**64
-        self._share = q
+        self._share = q = self.encoder.share
         self._factor = spec.horizon / (0.5 - q)
-        entry = LedgerEntry(
-            "steps",
-            "optimised-unary-encoding",
-            "l1",
-            2.0,
-            math.sqrt(q * (1.0 - q)) / (0.5 - q),
-            1,
-            unary_cost(self.encoder.flips),
-        )
-        self.guarantee: Guarantee = guarantee_of(
-            (entry,),
-            "local",
-            "replace",
-            privatizer.budget,
-            assumptions=assumptions(num_episodes, noise, ONE_REPORT),
-        )
-        self.ledger: tuple[LedgerEntry, ...] = (entry,)
+        self.guarantee = stated([unary_entry(self.encoder)], privatizer.budget, num_episodes, noise)
         S = spec.num_states
         self._blocks = 2 * S, 2, S  # items behind one counter of visits, transitions, rewards
         visits, transitions, rewards = (
-            self._factor * sampled_width(q, num_episodes, block, math.prod(shape), self._beta / 3)
-            for block, shape in zip(self._blocks, spec.shapes().values(), strict=True)
+            self._factor * sampled_width(q, num_episodes, block, size, self._beta / 3)
+            for block, size in zip(self._blocks, spec.sizes, strict=True)
         )
-        rewards += reward_rounding(spec, num_episodes) * spec.grid
-        self._widths = PerTable(visits, transitions, rewards)
+        self._widths = PerTable(visits, transitions, rewards + reward_rounding(spec, num_episodes) * spec.grid)
 
     def add(self, contribution: Episodes | Counts) -> None:
         """Users who have not been seen before, each randomised as on her own device."""
@@ -286,9 +314,9 @@ class LocalSampledStream(Keeper):
         n = len(contribution)
         self._crowd.check(n)
         episodes = self._spec.readable(contribution)
-        items = self._tables.items(episodes.states, episodes.actions, episodes.rewards, self._noise)
+        items = self._spec.tables.items(episodes.states, episodes.actions, episodes.rewards, self._noise)
         items = np.append(items, np.full(episodes.silent, -1, dtype=np.int64))
-        self._ons += summed_bits(self.encoder, items, self._noise)
+        self._ons += summed_messages(self.encoder, items, self._noise)
         self._crowd.size += n
 
     def add_report(self, report: Report) -> None:
@@ -302,36 +330,9 @@ class LocalSampledStream(Keeper):
         n, q = self._crowd.size, self._share
         steps = (self._factor * (self._ons - n * q)).reshape(G, S, A, S, 2)
         transitions = steps.sum(axis=-1)
-        deviations = [self._factor * math.sqrt(n * block * q * (1.0 - q)) for block in self._blocks]
-        return PrivateCounts(
-            transitions.sum(axis=-1),
-            transitions,
-            steps[..., 1].sum(axis=-1),
-            horizon=self._spec.horizon,
-            num_episodes=n,
-            widths=self._widths,
-            deviations=PerTable(*deviations),
-            beta=self._beta,
-            reward_range=self._spec.reward_range,
-        )
-
-
-def summed_bits(encoder: SampledEncoder, items: Ints, noise: NoiseSource) -> Ints:
-    """How many of the users' messages have each bit on.
-
-    Draws every message, `CHUNK` bits at a time; a simulation with many users draws what they add up to: with c users
-    at an item, Bin(c, ½) + Bin(n−c, q).
-    """
-    n, D = items.size, encoder.num_items
-    if noise.simulation and n >= COMPOUND:
-        generator = noise.generator()
-        own = np.bincount(items[items >= 0], minlength=D)
-        return generator.binomial(own, 0.5) + generator.binomial(n - own, encoder.flips / 2**64)
-    total = np.zeros(D, dtype=np.int64)
-    rows = max(1, CHUNK // D)
-    for start in range(0, n, rows):
-        total += encoder.randomise(items[start : start + rows], noise).sum(axis=0)
-    return total
+        tables = transitions.sum(axis=-1), transitions, steps[..., 1].sum(axis=-1)
+        deviations = PerTable(*(self._factor * math.sqrt(n * block * q * (1.0 - q)) for block in self._blocks))
+        return released(self._spec, n, tables, self._widths, deviations, self._beta)
 
 
 def _log_moment(p: float, s: float) -> float:

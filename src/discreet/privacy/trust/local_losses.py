@@ -7,6 +7,7 @@ and send one report, which `add_report` admits.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +18,29 @@ from discreet.device import LaplaceEncoder, LossEncoder, Report, SampledEncoder
 from discreet.device.losses import flipped
 from discreet.device.sampler import below, chosen, unary_cost
 from discreet.mdp import Floats, Ints
-from discreet.people.counts import LARGEST_SUM
 from discreet.people.episodes import Episodes
 from discreet.people.losses import TABLES, LossSpec
-from discreet.privacy.accounting import Budget, LedgerEntry, guarantee_of
-from discreet.privacy.families import check_common, union_width
+from discreet.privacy.accounting import Budget, LedgerEntry
+from discreet.privacy.families import union_width
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import assumptions
-from discreet.privacy.trust.local import ONE_REPORT, sum_of_noises, summed_bits, summed_width, unary_flips
-from discreet.privacy.trust.losses import PUBLIC_LAYERS, PUBLIC_LOSSES, CentralLosses, LossPrivatizer, LossStream
-from discreet.releases.counts import PrivateLosses
+from discreet.privacy.trust.local import (
+    ONE_REPORT,
+    LaplaceSums,
+    check_local,
+    stated,
+    summed_messages,
+    summed_width,
+    unary_entry,
+    unary_flips,
+)
+from discreet.privacy.trust.losses import (
+    PUBLIC_LAYERS,
+    PUBLIC_LOSSES,
+    CentralLosses,
+    Errors,
+    LossPrivatizer,
+    LossStream,
+)
 
 
 def chosen_cells(epsilon: float, num_cells: int) -> int:
@@ -64,12 +78,7 @@ class LocalLosses(LossPrivatizer):
     beta: float = 0.01
 
     def __post_init__(self) -> None:
-        check_common("replace", self.beta, 1)
-        if self.budget.kind != "pure":
-            raise ValueError(
-                f"local reports spend pure epsilon, got a {self.budget.kind} budget; state epsilon alone"
-            )
-        unary_flips(self.budget.total("laplace"))
+        check_local(self.budget, beta=self.beta)
 
     def noise_share(self, spec: LossSpec) -> float:
         if self.public_losses or spec.feedback == "bandit":
@@ -87,63 +96,64 @@ class LocalLosses(LossPrivatizer):
         return LocalLaplaceLossStream(self, spec, noise) if self.laplace else LocalLossStream(self, spec, noise)
 
 
-class LocalLossStream(LossStream):
-    """Sums of randomised reports: holds no raw number."""
+class LocalStream(LossStream):
+    """What both streams share: users' own messages, and public losses beside them."""
 
     def __init__(self, privatizer: LocalLosses, spec: LossSpec, noise: NoiseSource) -> None:
         super().__init__(spec)
+        self._noise, self._public = noise, privatizer.public_losses
+        self._told = [PUBLIC_LAYERS, ONE_REPORT, *([PUBLIC_LOSSES] if self._public else [])]
+        self._public_sums = np.zeros(spec.sizes["losses"], dtype=np.int64)
+
+    def add_report(self, report: Report, losses: Floats | None = None) -> None:
+        """One user's own message, made with the encoder she was given; a second one of hers is refused.
+
+        `losses` is the loss table (H, S, A) of her episode where losses are public.
+        """
+        if self._public != (losses is not None):
+            raise ValueError("a loss table comes with a report where losses are public, and only there")
+        if losses is not None and losses.shape != self.spec.cell_index.shape:
+            raise ValueError(
+                f"the loss table has shape {losses.shape}; expected (H, S, A) = {self.spec.cell_index.shape}"
+            )
+        self._crowd.claim(report.user)
+        self._add_report(report)
+        if losses is not None:
+            self._public_sums += self.spec.on_grid(losses[None])[0]
+        self._enter(1)
+
+    @abstractmethod
+    def _add_report(self, report: Report) -> None:
+        """Keep one message, or refuse it."""
+
+
+class LocalLossStream(LocalStream):
+    """Sums of randomised reports: holds no raw number."""
+
+    def __init__(self, privatizer: LocalLosses, spec: LossSpec, noise: NoiseSource) -> None:
+        super().__init__(privatizer, spec, noise)
         epsilon, XA = privatizer.budget.total("laplace"), spec.layers.num_cells
-        self._noise = noise
         self._bandit = spec.feedback == "bandit"
-        self._public = privatizer.public_losses
         self.encoder = SampledEncoder(spec.tables, unary_flips(epsilon))  # of a step; of cells: `encoder_for`
-        self._q = self.encoder.flips / 2**64
+        self._q = self.encoder.share
         self._cells = chosen_cells(epsilon, XA)
         self._bit_flips = unary_flips(epsilon / self._cells)
         self._bit_q = self._bit_flips / 2**64
-        told = [PUBLIC_LAYERS, ONE_REPORT, *([PUBLIC_LOSSES] if self._public else [])]
-        unary = LedgerEntry(
-            "steps",
-            "optimised-unary-encoding",
-            "l1",
-            2.0,
-            math.sqrt(self._q * (1.0 - self._q)) / (0.5 - self._q),
-            1,
-            unary_cost(self.encoder.flips),
-        )
-        # Everyone sends one of two reports, chosen by a public coin: the guarantee is the larger of the two.
-        bits = LedgerEntry(
-            "loss cells",
-            "randomised-response",
-            "l1",
-            float(self._cells),
-            math.sqrt(self._bit_q * (1.0 - self._bit_q)) / (1.0 - 2.0 * self._bit_q),
-            self._cells,
-            self._cells * unary_cost(self._bit_flips),
-        )
-        split = not (self._bandit or self._public)
-        entries = [max((unary, bits), key=lambda entry: entry.cost)] if split else [unary]
-        self.guarantee = guarantee_of(
-            entries,
-            "local",
-            "replace",
-            privatizer.budget,
-            assumptions=assumptions(
-                spec.num_episodes,
-                noise,
-                *told,
-                *([f"a public coin decides who reports a step and who {self._cells} loss cell(s)"] if split else []),
-            ),
-        )
-        self._split = split
+        self._split = not (self._bandit or self._public)
+        entry = unary_entry(self.encoder)
+        if self._split:
+            # Everyone sends one of two reports, chosen by a public coin: the guarantee is the larger of the two.
+            j, spread = self._cells, math.sqrt(self._bit_q * (1.0 - self._bit_q)) / (1.0 - 2.0 * self._bit_q)
+            cost = j * unary_cost(self._bit_flips)
+            bits = LedgerEntry("loss cells", "randomised-response", "l1", float(j), spread, j, cost)
+            entry = max((entry, bits), key=lambda entry: entry.cost)
+            self._told.append(f"a public coin decides who reports a step and who {j} loss cell(s)")
+        self.guarantee = stated([entry], privatizer.budget, spec.num_episodes, noise, self._told)
         self._asked: dict[str, SampledEncoder | LossEncoder] = {}
         self._ons = np.zeros(self.encoder.num_items, dtype=np.int64)
         self._steppers = 0
         self._loss_sums, self._loss_variance = np.zeros(XA), 0.0
-        self._public_sums = np.zeros(XA, dtype=np.int64)
-        self._counts = np.zeros(spec.sizes["transitions"])
         self._count_deviation = 0.0
-        self._losses, self._latest, self._block_start = np.zeros(XA), np.zeros(XA), np.zeros(XA)
 
     # Users' own messages ------------------------------------------------------------------------------------------
 
@@ -160,13 +170,7 @@ class LocalLossStream(LossStream):
         tables = self.spec.tables
         return LossEncoder(tables, chosen(self._noise, tables.cells[2], self._cells), self._bit_flips)
 
-    def add_report(self, report: Report, losses: Floats | None = None) -> None:
-        """One user's own message, made with the encoder she was given; a second one of hers is refused.
-
-        `losses` is the loss table (H, S, A) of her episode where losses are public.
-        """
-        public = _public_units(self.spec, self._public, losses)
-        self._crowd.claim(report.user)
+    def _add_report(self, report: Report) -> None:
         encoder = self._asked.pop(report.user, None if self._split else self.encoder)
         if encoder is None:
             raise ValueError("this user has not been asked for a report; nothing was added")
@@ -176,8 +180,6 @@ class LocalLossStream(LossStream):
         else:
             self._ons += bits
             self._steppers += 1
-        self._public_sums += public
-        self._enter(1)
 
     # Simulated users ----------------------------------------------------------------------------------------------
 
@@ -194,7 +196,7 @@ class LocalLossStream(LossStream):
         order = self._noise.generator().integers(2, size=n) if self._split else np.zeros(n, dtype=np.int64)
         steppers, reporters = np.flatnonzero(order == 0), np.flatnonzero(order == 1)
         walks = Episodes(episodes.states[steppers], episodes.actions[steppers], episodes.rewards[steppers])
-        self._ons += summed_bits(self.encoder, self._items(walks, losses[steppers]), self._noise)
+        self._ons += summed_messages(self.encoder, self._items(walks, losses[steppers]), self._noise)
         self._steppers += len(steppers)
         if len(reporters):
             self._report_cells(losses[reporters])
@@ -227,22 +229,19 @@ class LocalLossStream(LossStream):
         self._count_deviation = factor * math.sqrt(max(self._steppers, 0) * self._q * (1.0 - self._q))
         return np.asarray(factor * (self._ons - self._steppers * self._q), dtype=np.float64)
 
-    def _close_counts(self) -> None:
+    def _counts(self) -> tuple[None, Floats]:
         estimates = self._estimates()
         pairs = estimates.reshape(-1, 2).sum(axis=1) if self._bandit else estimates
         if self._bandit:
             self._count_deviation *= math.sqrt(2.0)
-        self._counts = pairs[: self.spec.sizes["transitions"]]
+        return None, pairs[: self.spec.sizes["transitions"]]
 
-    def _close_losses(self) -> None:
+    def _sums_of_losses(self) -> Floats:
         if self._bandit:
-            ones = self._estimates().reshape(-1, 2)[:, 1]
-            losses = self._along(ones)
-        elif self._public:
-            losses = np.asarray(self._public_sums * self.spec.grid, dtype=np.float64)
-        else:
-            losses = self._loss_sums.copy()
-        self._latest, self._losses = losses - self._losses, losses
+            return self._along(self._estimates().reshape(-1, 2)[:, 1])
+        if self._public:
+            return np.asarray(self._public_sums * self.spec.grid, dtype=np.float64)
+        return self._loss_sums.copy()
 
     def _along(self, ones: Floats) -> Floats:
         """Losses per cell from items with bit 1: summed over successors."""
@@ -254,129 +253,57 @@ class LocalLossStream(LossStream):
         table[-1][spec.cell_index[-1] >= 0] = last
         return np.asarray(table[spec.cell_index >= 0])
 
-    def _build(self) -> PrivateLosses:
-        spec = self.spec
+    def _errors(self) -> Errors:
         deviation = 0.0 if self._public else math.sqrt(self._loss_variance)
         if self._bandit:
-            successors = max((len(layer) for layer in spec.layers.states[1:]), default=1)
+            successors = max((len(layer) for layer in self.spec.layers.states[1:]), default=1)
             deviation = self._count_deviation * math.sqrt(successors / 2.0)
-        return PrivateLosses(
-            None,
-            spec.unpacked("transitions", self._counts),
-            spec.unpacked("losses", self._losses),
-            spec.unpacked("losses", self._latest),
-            self._crowd.size - self._block,
-            self._counted,
-            self._last_block,
-            self._num_blocks,
-            self._count_deviation,
-            math.inf,
-            deviation,
-            math.inf,
-        )
+        return Errors(self._count_deviation, loss_deviation=deviation)
 
 
-def _public_units(spec: LossSpec, public: bool, losses: Floats | None) -> Ints:
-    """A public loss table in grid units, zeros where losses are not public; the caller's mistake is refused."""
-    if public != (losses is not None):
-        raise ValueError("a loss table comes with a report where losses are public, and only there")
-    if losses is None:
-        return np.zeros(spec.layers.num_cells, dtype=np.int64)
-    if losses.shape != spec.cell_index.shape:
-        raise ValueError(f"the loss table has shape {losses.shape}; expected (H, S, A) = {spec.cell_index.shape}")
-    return np.asarray(spec.on_grid(losses[None])[0])
-
-
-class LocalLaplaceLossStream(LossStream):
+class LocalLaplaceLossStream(LocalStream):
     """Laplace noise on every counter of every user: the printed local form at its true scale."""
 
     def __init__(self, privatizer: LocalLosses, spec: LossSpec, noise: NoiseSource) -> None:
-        super().__init__(spec)
-        self._noise = noise
-        central = CentralLosses(privatizer.budget, visits=True, public_losses=privatizer.public_losses)
+        super().__init__(privatizer, spec, noise)
+        central = CentralLosses(privatizer.budget, visits=True, public_losses=self._public)
         self._families = central.families(spec)
         entries = [family.entry for family in self._families.values() if family.entry is not None]
-        told = [PUBLIC_LAYERS, ONE_REPORT, *([PUBLIC_LOSSES] if privatizer.public_losses else [])]
-        self.guarantee = guarantee_of(
-            entries, "local", "replace", privatizer.budget, assumptions=assumptions(spec.num_episodes, noise, *told)
-        )
-        visits, transitions, losses = (
-            None if family.entry is None else family.scale for family in self._families.values()
-        )
-        self.encoder = LaplaceEncoder(spec.tables, (visits, transitions, losses))
-        self._public = privatizer.public_losses
-        # 64 scales are passed with probability e⁻⁶⁴ per counter: room enough for honest reports.
-        largest = max(family.scale for family in self._families.values())
-        self._reach = math.ceil(spec.layers.horizon * spec.units + 64 * largest)
-        self._totals = {name: np.zeros(size, dtype=np.int64) for name, size in spec.sizes.items()}
-        self._shown = {name: np.zeros(size) for name, size in spec.sizes.items()}
-        self._latest = np.zeros(spec.sizes["losses"])
-        widths = {
-            name: summed_width(family.scale, spec.num_episodes, family.size, privatizer.beta / 3)
+        self.guarantee = stated(entries, privatizer.budget, spec.num_episodes, noise, self._told)
+        self._reports = LaplaceSums(list(self._families.values()), spec.tables, spec.layers.horizon * spec.units)
+        self.encoder = self._reports.encoder
+        self._visits = np.zeros(spec.sizes["visits"])
+        K, beta, losses = spec.num_episodes, privatizer.beta / 3, self._families["losses"]
+        counts = max(
+            summed_width(family.scale, K, family.size, beta)
             for name, family in self._families.items()
-            if family.entry is not None
-        }
-        self._count_width = max(width for name, width in widths.items() if name != "losses")
+            if family.entry is not None and name != "losses"
+        )
         # Bandit: one loss report enters one estimate, so that its own tail counts.
-        self._loss_width = 0.0
-        if "losses" in widths:
-            self._loss_width = spec.grid * union_width(
-                self._families["losses"], [1], [float(spec.num_episodes)], privatizer.beta / 3
-            )
+        one = 0.0 if losses.entry is None else spec.grid * union_width(losses, [1], [float(K)], beta)
+        self._widths = counts, one
 
     def encoder_for(self, user: str) -> LaplaceEncoder:
         """What this user is asked for: what everyone is."""
         return self.encoder
 
-    def add_report(self, report: Report, losses: Floats | None = None) -> None:
-        """One user's own message; a second one of hers is refused. `losses`: her table where losses are public."""
-        public = _public_units(self.spec, self._public, losses)
-        self._crowd.claim(report.user)
-        values = self.encoder.values(report)
-        if np.abs(values.astype(np.float64)).max() > self._reach:
-            raise ValueError("a report holds a number that no honest device sends; nothing was added")
-        ends = np.cumsum(self.encoder.sizes)[:-1]
-        totals = {
-            name: self._totals[name] + part if part.size else self._totals[name]
-            for name, part in zip(TABLES, np.split(values, ends), strict=True)
-        }
-        if max(np.abs(table.astype(np.float64)).max(initial=0.0) for table in totals.values()) >= LARGEST_SUM:
-            raise ValueError("the sums of the reports would overflow 64 bits; nothing was added")
-        if self._public:
-            totals["losses"] = totals["losses"] + public
-        self._totals = totals
-        self._enter(1)
+    def _add_report(self, report: Report) -> None:
+        self._reports.add_report(report)
 
     def _add(self, episodes: Episodes, losses: Floats) -> None:
-        n = len(episodes)
-        for name, table in self.spec.contribution(episodes, losses).items():
-            family = self._families[name]
-            if family.entry is not None or name == "losses":  # without a share of the budget losses are public
-                self._totals[name] += table + sum_of_noises(family.scale, n, family.size, self._noise)
+        contribution = self.spec.contribution(episodes, losses)
+        if self._public:
+            self._public_sums += contribution["losses"]
+        self._reports.add(np.concatenate([contribution[name] for name in TABLES]), len(episodes), self._noise)
 
-    def _close_counts(self) -> None:
-        for name in ("visits", "transitions"):
-            self._shown[name] = self._totals[name].astype(np.float64)
+    def _counts(self) -> tuple[Floats, Floats]:
+        visits, transitions, _ = self._reports.tables()
+        return visits, transitions
 
-    def _close_losses(self) -> None:
-        before = self._shown["losses"]
-        self._shown["losses"] = np.asarray(self._totals["losses"] * self.spec.grid, dtype=np.float64)
-        self._latest = self._shown["losses"] - before
+    def _sums_of_losses(self) -> Floats:
+        return np.asarray((self._reports.tables()[2] + self._public_sums) * self.spec.grid)
 
-    def _build(self) -> PrivateLosses:
-        spec, shown = self.spec, self._shown
-        root = math.sqrt(self._crowd.size)
-        return PrivateLosses(
-            spec.unpacked("visits", shown["visits"]),
-            spec.unpacked("transitions", shown["transitions"]),
-            spec.unpacked("losses", shown["losses"]),
-            spec.unpacked("losses", self._latest),
-            self._crowd.size - self._block,
-            self._counted,
-            self._last_block,
-            self._num_blocks,
-            root * self._families["transitions"].deviation,
-            self._count_width,
-            root * self._families["losses"].deviation * spec.grid,
-            self._loss_width,
-        )
+    def _errors(self) -> Errors:
+        root, families, (counts, losses) = math.sqrt(self._crowd.size), self._families, self._widths
+        deviation = root * families["losses"].deviation * self.spec.grid
+        return Errors(root * families["transitions"].deviation, counts, deviation, losses)

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -18,17 +18,7 @@ from discreet.mdp import Floats, Ints
 from discreet.people.counts import LARGEST_SUM
 from discreet.people.episodes import Episodes
 from discreet.people.losses import LossSpec
-from discreet.privacy.accounting import (
-    Budget,
-    Guarantee,
-    LedgerEntry,
-    Neighbours,
-    gaussian_sigma,
-    guarantee_of,
-    laplace_scale,
-    no_privacy,
-    tree_levels,
-)
+from discreet.privacy.accounting import Budget, Neighbours, guarantee_of, no_privacy, tree_levels
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.envelope import LARGEST_SCALE
 from discreet.privacy.families import (
@@ -37,16 +27,14 @@ from discreet.privacy.families import (
     Mechanism,
     check_common,
     chosen_mechanism,
-    entry_of,
-    samplable,
+    paid,
     union_width,
 )
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.sums.sums import BlockSums, ExactSums, Sums
-from discreet.privacy.sums.toeplitz import MOST_BITS, ToeplitzSums, square_root
-from discreet.privacy.sums.tree import Layout, TreeSums
-from discreet.privacy.tails import popcount_classes
+from discreet.privacy.sums.toeplitz import MOST_BITS, Code, ToeplitzSums, square_root
+from discreet.privacy.sums.tree import Layout, TreeSums, prefix_width
 from discreet.releases.counts import PrivateLosses
 
 Kind = Literal["blocks", "tree", "constant-tree", "toeplitz"]
@@ -57,13 +45,11 @@ PUBLIC_ENDS = "when a block ends depends on public numbers and releases only"
 
 
 class Table:
-    """Raw integer sums of one table and the mechanism that closes its blocks; `latest` is the last block alone."""
+    """Raw integer sums of one table and the mechanism that closes its blocks."""
 
     def __init__(self, family: Family, sums: Sums) -> None:
         self.family, self._sums = family, sums
         self._raw: Ints = np.zeros(family.size, dtype=np.int64)
-        self.value: Floats = np.zeros(family.size)
-        self.latest: Floats = np.zeros(family.size)
 
     def add(self, vector: Ints) -> None:
         self._raw += vector
@@ -73,8 +59,11 @@ class Table:
         self._sums.close(self._raw)
         if self._sums.forgets:
             self._raw[:] = 0
-        before, self.value = self.value, self._sums.value.astype(np.float64)
-        self.latest = self.value - before
+
+    @property
+    def value(self) -> Floats:
+        """The noisy sum of all closed blocks, in integer units."""
+        return self._sums.value.astype(np.float64)
 
     @property
     def deviation(self) -> float:
@@ -85,28 +74,33 @@ class Table:
 # Streams ------------------------------------------------------------------------------------------------------------
 
 
-class LossStream(Keeper, ABC):
-    """Takes in users, gives out noisy sums; raw sums never leave."""
+class Errors(NamedTuple):
+    """Of the transitions, and of the losses of a block: `PrivateLosses`."""
 
-    guarantee: Guarantee
+    count_deviation: float = 0.0
+    count_width: float = math.inf
+    loss_deviation: float = 0.0
+    loss_width: float = math.inf
+
+
+class LossStream(Keeper, ABC):
+    """Takes in users, gives out noisy sums; raw sums never leave.
+
+    A subclass says what it keeps of users, and what the sums over everyone are when a block of either kind ends.
+    """
 
     def __init__(self, spec: LossSpec) -> None:
         self.spec = spec
         self._crowd = Crowd(spec.num_episodes)
         self._counted, self._block, self._last_block, self._num_blocks = 0, 0, 0, 0
+        self._visits: Floats | None = None
+        self._transitions = np.zeros(spec.sizes["transitions"])
+        self._losses, self._latest = np.zeros(spec.sizes["losses"]), np.zeros(spec.sizes["losses"])
         self._release: PrivateLosses | None = None
-
-    @property
-    def _users(self) -> int:
-        return self._crowd.size
 
     def _enter(self, users: int) -> None:
         self._crowd.size += users
         self._block += users
-
-    @property
-    def ledger(self) -> tuple[LedgerEntry, ...]:
-        return self.guarantee.entries
 
     def add(self, episodes: Episodes, losses: Floats) -> None:
         """Users who have not been seen before, with the loss table of each; more than declared are refused.
@@ -123,14 +117,15 @@ class LossStream(Keeper, ABC):
         """The next release shows the transitions of everyone so far."""
         if self._counted == self._crowd.size:
             return
-        self._close_counts()
+        self._visits, self._transitions = self._counts()
         self._counted, self._release = self._crowd.size, None
 
     def close_losses(self) -> None:
         """The next release shows the losses of everyone so far."""
         if not self._block:
             return
-        self._close_losses()
+        losses = self._sums_of_losses()
+        self._latest, self._losses = losses - self._losses, losses
         self._last_block, self._block = self._block, 0
         self._num_blocks += 1
         self._release = None
@@ -138,17 +133,32 @@ class LossStream(Keeper, ABC):
     def release(self) -> PrivateLosses:
         """The noisy sums of all closed blocks; the same object until another block is closed."""
         if self._release is None:
-            self._release = self._build()
+            shown = self.spec.unpacked
+            self._release = PrivateLosses(
+                None if self._visits is None else shown("visits", self._visits),
+                shown("transitions", self._transitions),
+                shown("losses", self._losses),
+                shown("losses", self._latest),
+                self._crowd.size - self._block,
+                self._counted,
+                self._last_block,
+                self._num_blocks,
+                *self._errors(),
+            )
         return self._release
 
     @abstractmethod
     def _add(self, episodes: Episodes, losses: Floats) -> None: ...
     @abstractmethod
-    def _close_counts(self) -> None: ...
+    def _counts(self) -> tuple[Floats | None, Floats]:
+        """Close a block: visits, where they are released, and transitions."""
+
     @abstractmethod
-    def _close_losses(self) -> None: ...
+    def _sums_of_losses(self) -> Floats:
+        """Close a block: the losses of everyone."""
+
     @abstractmethod
-    def _build(self) -> PrivateLosses: ...
+    def _errors(self) -> Errors: ...
 
 
 class LossPrivatizer(ABC):
@@ -222,33 +232,20 @@ class CentralLosses(LossPrivatizer):
         budgets = self.budget.split(wanted, self.mechanism) if wanted else {}
         families = {}
         for name, size in spec.sizes.items():
-            unit = spec.grid if name == "losses" else 1.0
-            if name not in budgets:
-                families[name] = Family(name, (size,), unit, self.mechanism, 0.0, None)
-                continue
-            gain = self.gain(spec) if name == "losses" and self.losses == "toeplitz" else 1.0
-            reach = (moved[name].l1 if self.mechanism == "laplace" else moved[name].l2) * gain
-            uses = self.uses(name)
-            if not math.isfinite(budgets[name]):
-                scale = 0.0
-            elif self.mechanism == "laplace":
-                scale = laplace_scale(reach, budgets[name], uses)
-            else:
-                scale = gaussian_sigma(reach, budgets[name], uses)
-            scale = samplable(name, scale)
-            entry = entry_of(name, self.mechanism, reach, scale, uses)
+            entry = None
+            if name in budgets:
+                gain = self.code(spec).norm if name == "losses" and self.losses == "toeplitz" else 1.0
+                entry = paid(name, self.mechanism, moved[name], budgets[name], self.uses(name), gain)
+            scale, unit = 0.0 if entry is None else entry.scale, spec.grid if name == "losses" else 1.0
             families[name] = Family(name, (size,), unit, self.mechanism, scale, entry)
         return families
 
-    def bits(self, spec: LossSpec) -> int:
-        """Bits of the Toeplitz coefficients: what 64-bit sums and the sampler have room for."""
+    def code(self, spec: LossSpec) -> Code:
+        """The Toeplitz code of losses, with as many bits as 64-bit sums and the sampler have room for."""
         norm = square_root(self.num_loss_blocks, MOST_BITS).norm / 2**MOST_BITS
         sigma = spec.sensitivity(self.neighbours)["losses"].l2 * norm / math.sqrt(2e-6)  # room for tiny budgets
         room = min(math.log2(LARGEST_SUM / (spec.num_episodes * spec.units)), math.log2(LARGEST_SCALE / sigma))
-        return max(4, min(MOST_BITS, math.floor(room - 0.01)))
-
-    def gain(self, spec: LossSpec) -> float:
-        return square_root(self.num_loss_blocks, self.bits(spec)).norm
+        return square_root(self.num_loss_blocks, max(4, min(MOST_BITS, math.floor(room - 0.01))))
 
     def noise_share(self, spec: LossSpec) -> float:
         family = self.families(spec)["losses"]
@@ -265,38 +262,28 @@ class TableStream(LossStream):
 
     def __init__(self, spec: LossSpec, tables: Mapping[str, Table]) -> None:
         super().__init__(spec)
-        self._tables, self._count_width, self._loss_width = tables, 0.0, 0.0
+        self._tables, self._widths = tables, (0.0, 0.0)
+        self._visits = tables["visits"].value if "visits" in tables else None
 
     def _add(self, episodes: Episodes, losses: Floats) -> None:
         contribution = self.spec.contribution(episodes, losses)
         for name, total in self._tables.items():
             total.add(contribution[name])
 
-    def _close_counts(self) -> None:
+    def _counts(self) -> tuple[Floats | None, Floats]:
         for name, total in self._tables.items():
             if name != "losses":
                 total.close()
+        visits = self._tables.get("visits")
+        return None if visits is None else visits.value, self._tables["transitions"].value
 
-    def _close_losses(self) -> None:
+    def _sums_of_losses(self) -> Floats:
         self._tables["losses"].close()
+        return self._tables["losses"].value * self.spec.grid
 
-    def _build(self) -> PrivateLosses:
-        spec, tables = self.spec, self._tables
-        visits = tables.get("visits")
-        return PrivateLosses(
-            None if visits is None else spec.unpacked("visits", visits.value),
-            spec.unpacked("transitions", tables["transitions"].value),
-            spec.unpacked("losses", tables["losses"].value * spec.grid),
-            spec.unpacked("losses", tables["losses"].latest * spec.grid),
-            self._crowd.size - self._block,
-            self._counted,
-            self._last_block,
-            self._num_blocks,
-            tables["transitions"].deviation,
-            self._count_width,
-            tables["losses"].deviation * spec.grid,
-            self._loss_width,
-        )
+    def _errors(self) -> Errors:
+        tables, (counts, losses) = self._tables, self._widths
+        return Errors(tables["transitions"].deviation, counts, tables["losses"].deviation * self.spec.grid, losses)
 
 
 class CentralStream(TableStream):
@@ -316,14 +303,10 @@ class CentralStream(TableStream):
             if name != "visits" or privatizer.visits
         }
         super().__init__(spec, tables)
-        self._count_width = max(
-            (_prefix_width(privatizer, families[name]) for name in tables if name != "losses"), default=0.0
-        )
-        loss_family = families["losses"]
-        if loss_family.entry is not None and loss_family.scale > 0.0:
-            self._loss_width = spec.grid * union_width(
-                loss_family, [1], [float(privatizer.num_loss_blocks)], privatizer.beta / 3
-            )
+        counts = max((_prefix_width(privatizer, families[name]) for name in tables if name != "losses"), default=0.0)
+        losses, blocks = families["losses"], [float(privatizer.num_loss_blocks)]
+        noisy = losses.entry is not None and losses.scale > 0.0
+        self._widths = counts, spec.grid * union_width(losses, [1], blocks, privatizer.beta / 3) if noisy else 0.0
 
 
 def _sums(privatizer: CentralLosses, spec: LossSpec, family: Family, noise: NoiseSource) -> Sums:
@@ -337,7 +320,7 @@ def _sums(privatizer: CentralLosses, spec: LossSpec, family: Family, noise: Nois
     if kind == "blocks":
         return BlockSums(drawn)
     if kind == "toeplitz":
-        return ToeplitzSums(drawn, [square_root(privatizer.num_loss_blocks, privatizer.bits(spec))], [family.size])
+        return ToeplitzSums(drawn, [privatizer.code(spec)], [family.size])
     levels = privatizer.uses(family.name)
     return TreeSums(drawn, Layout((1 << levels) - 1, levels, None, levels), kind == "constant-tree")
 
@@ -351,8 +334,7 @@ def _prefix_width(privatizer: CentralLosses, family: Family) -> float:
         return union_width(family, [B], [1.0 if B == 1 else 2.0], beta)  # Lévy: all partial sums
     if privatizer.counts == "constant-tree":
         return union_width(family, [tree_levels(B)], [float(B)], beta)
-    classes, occurrences = popcount_classes(B)
-    return union_width(family, classes, [float(count) for count in occurrences], beta)
+    return prefix_width(family, Layout(B, tree_levels(B), None, tree_levels(B)), beta)
 
 
 # Without privacy ----------------------------------------------------------------------------------------------------

@@ -123,7 +123,6 @@ class OneHotStream(Keeper):
         self._mechanism, self._scale = one_hot.mechanism, entry.scale
         self._crowd = Crowd(num_users, "users")
         self.guarantee = one_hot.guarantee(entry, num_users, noise)
-        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
         self._histogram: Ints | None = None
         self._last: PrivateHistogram | None = None
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from discreet.device.sampler import below
 from discreet.kernels import spotlight as kernel
-from discreet.mdp import Ints
+from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
-from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of, laplace_scale
+from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours, guarantee_of, laplace_scale
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import check_common, entry_of, samplable
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
 from discreet.privacy.sums.streams import assumptions
 from discreet.problem import PublicStructure
 from discreet.releases.items import Items
-from discreet.releases.reports import ConstantNoise, PrivateReports, Targets
+from discreet.releases.reports import ConstantNoise, PrivateReports, ReportNoise, Targets
 
 
 @dataclass(frozen=True)
@@ -62,92 +63,118 @@ class Reports:
         per_cell = lost_per_cell(typical(spec, self.structure) if branching is None else branching)
         return 0.5 * per_cell * self.entry().scale * cells_met(spec)
 
-    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ReportStream:
-        return ReportStream(self, spec, num_episodes, noise)
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> CuratorReportStream:
+        return CuratorReportStream(self, spec, num_episodes, noise)
 
 
-class ReportStream(Keeper):
-    """Raw reports of the open epoch only; they leave as one noisy histogram."""
+class ReportStream(Keeper, ABC):
+    """The open epoch of reports, whoever adds the noise: how often each item asked for was named.
 
-    def __init__(self, privatizer: Reports, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        if spec.reward_range is None:
-            raise ValueError(
-                "reward_range is None, so that a reward cannot be turned into a bit; declare the range rewards are "
-                "clipped to"
-            )
-        entry = privatizer.entry()
-        self._spec, self._noise, self._crowd, self._m = spec, noise, Crowd(num_episodes), privatizer.reports
-        self._scale = entry.scale
-        structure = privatizer.structure
+    It leaves as one noisy histogram. A subclass says what users' reports add to the tally, and what the tally of the
+    epoch is worth.
+    """
+
+    def __init__(
+        self,
+        spec: CountSpec,
+        structure: PublicStructure,
+        num_episodes: int,
+        noise: NoiseSource,
+        law: ReportNoise,
+        reports: int = 1,
+    ) -> None:
+        self._tables = spec.tables
+        self._spec, self._noise, self._law, self._reports = spec, noise, law, reports
+        self._crowd = Crowd(num_episodes)
         self.alphabet = alphabet_of(spec, structure)
-        self._law = ConstantNoise(DiscreteLaplace(entry.scale).variance if entry.scale > 0.0 else 0.0)
-        self.guarantee: Guarantee = guarantee_of(
-            [entry],
-            "joint",
-            privatizer.neighbours,
-            privatizer.budget,
-            episodes_per_user=privatizer.episodes_per_user,
-            assumptions=assumptions(
-                num_episodes,
-                noise,
-                "targets and epoch lengths depend on public numbers and releases only",
-                *structure.assumptions(),
-            ),
-        )
-        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
         self._users = 0  # of the open epoch
         self._targets: Targets | None = None
-        self._histogram: Ints = np.zeros((0, 2 * spec.num_states), dtype=np.int64)
-        self._place: Ints = np.zeros(0, dtype=np.int64)
-        self._last = self._released(self._histogram)
+        self._items: Ints = np.zeros(0, dtype=np.int64)
+        self._place, self._tally = self._items, self._items
+        empty = np.zeros((0, 2 * spec.num_states))
+        self._last = PrivateReports(self.alphabet, empty, None, 0, 0, law.variance(0, 0), law, reports)
 
     def begin(self, plan: Plan) -> None:
         """Open an epoch whose users report on the plan's targets."""
         if self._users:
             raise ValueError("users of the open epoch have reported; release them before new targets are announced")
-        targets = checked_targets(plan, self.alphabet)
-        self._targets = targets
-        self._place = np.cumsum(targets.cells) - 1
-        self._histogram = np.zeros((targets.rows.size, 2 * self._spec.num_states), dtype=np.int64)
+        targets = plan.announcement
+        if not isinstance(targets, Targets):
+            raise ValueError("the plan announces no targets; users would not know what to report")
+        if targets.cells.shape != (self.alphabet.num_rows,):
+            raise ValueError(f"the target set has shape {targets.cells.shape}; expected ({self.alphabet.num_rows},)")
+        self._items, self._place = numbered(self.alphabet, targets)
+        if self._items.size == 0:
+            raise ValueError("the target set is empty; at least one cell must be asked for")
+        self._targets, self._tally = targets, np.zeros(self._items.size, dtype=np.int64)
 
-    def add(self, contribution: Episodes | Counts) -> None:
-        """Users who have not been seen before."""
-        episodes = checked_episodes(contribution, self._spec)
+    def _announced(self) -> Targets:
         if self._targets is None:
             raise ValueError("no targets have been announced; begin an epoch before users report")
-        n = len(episodes)
-        self._crowd.check(n)
-        items = encoded(episodes, self._spec, self.alphabet, self._targets, self._m, self._noise)
-        kernel.tally(items, self._place, self.alphabet.admitted, 2 * self._spec.num_states, self._histogram)
-        self._crowd.size += n
-        self._users += n
+        return self._targets
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        """Users who have not been seen before; whoever has no episode of the problem reports nothing."""
+        episodes = checked_episodes(contribution, self._spec)
+        targets = self._announced()
+        self._crowd.check(len(episodes))
+        items = encoded(episodes, self._spec, self.alphabet, targets, self._reports, self._noise)
+        self._enter(self._named(self._place[items]), len(episodes))
+
+    def _named(self, places: Ints) -> Ints:
+        """How often each item is named in the reports (n, m) of users: as they are, or randomised."""
+        return np.bincount(places[places >= 0], minlength=self._items.size)
+
+    def _enter(self, named: Ints, users: int) -> None:
+        self._tally += named
+        self._crowd.size += users
+        self._users += users
 
     def release(self) -> PrivateReports:
         """The epoch's histogram with noise on every sub-cell; without new users, the last release again."""
         if self._users:
-            assert self._targets is not None
-            exists = self.alphabet.admitted[self._targets.rows]
-            noisy = self._histogram
-            noisy[exists] += self._noise.laplace(self._scale, int(exists.sum()))
-            self._last = self._released(noisy)
-            self._histogram, self._targets, self._users = np.zeros_like(noisy[:0]), None, 0
+            self._close(self._users, *self._estimate())
         return self._last
 
+    @abstractmethod
+    def _estimate(self) -> tuple[Ints | Floats, float]:
+        """Unbiased numbers of users per item, and the variance of the noise in each."""
+
+    def _close(self, users: int, values: Ints | Floats, variance: float) -> None:
+        targets = self._announced()
+        histogram = np.zeros((targets.rows.size, 2 * self._spec.num_states))
+        histogram[self.alphabet.admitted[targets.rows]] = values
+        size = self._crowd.size
+        self._last = PrivateReports(
+            self.alphabet, histogram, targets, users, size, variance, self._law, self._reports
+        )
+        self._targets, self._users, self._tally = None, 0, np.zeros(0, dtype=np.int64)
+
     def variance(self, users: int) -> float:
-        """Of the noise on one sub-cell after an epoch of so many users."""
+        """Of the noise on one sub-cell after an epoch of so many users, when everything is asked for."""
         return self._law.variance(users, int(self.alphabet.admitted.sum()))
 
-    def _released(self, noisy: Ints) -> PrivateReports:
-        return PrivateReports(
-            self.alphabet,
-            noisy.astype(np.float64),
-            self._targets,
-            self._users,
-            self._crowd.size,
-            self._law.each,
-            self._law,
-            self._m,
+
+class CuratorReportStream(ReportStream):
+    """Raw reports of the open epoch only."""
+
+    def __init__(self, privatizer: Reports, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+        entry, structure = privatizer.entry(), privatizer.structure
+        law = ConstantNoise(DiscreteLaplace(entry.scale).variance if entry.scale > 0.0 else 0.0)
+        super().__init__(spec, structure, num_episodes, noise, law, privatizer.reports)
+        self._scale = entry.scale
+        public = "targets and epoch lengths depend on public numbers and releases only"
+        self.guarantee = guarantee_of(
+            [entry],
+            "joint",
+            privatizer.neighbours,
+            privatizer.budget,
+            episodes_per_user=privatizer.episodes_per_user,
+            assumptions=assumptions(num_episodes, noise, public, *structure.assumptions()),
         )
+
+    def _estimate(self) -> tuple[Ints, float]:
+        return self._tally + self._noise.laplace(self._scale, self._tally.size), self._law.variance(0, 0)
 
 
 def lost_per_cell(branching: float) -> float:
@@ -189,14 +216,15 @@ def alphabet_of(spec: CountSpec, structure: PublicStructure) -> Items:
     return Items.of(spec.num_states, spec.num_actions, spec.horizon, pooled, structure, start=start)
 
 
-def checked_targets(plan: Plan, alphabet: Items) -> Targets:
-    """The plan's announcement, refused unless it is a target set of this problem."""
-    targets = plan.announcement
-    if not isinstance(targets, Targets):
-        raise ValueError("the plan announces no targets; users would not know what to report")
-    if targets.cells.shape != (alphabet.num_rows,):
-        raise ValueError(f"the target set has shape {targets.cells.shape}; expected ({alphabet.num_rows},)")
-    return targets
+def numbered(alphabet: Items, targets: Targets) -> tuple[Ints, Ints]:
+    """The items asked for, in order, and the number of every report among them.
+
+    −1 for one that does not exist; the last entry is that of "none".
+    """
+    items = np.flatnonzero(alphabet.admitted & targets.cells[:, None])
+    place = np.full(alphabet.admitted.size + 1, -1, dtype=np.int64)
+    place[items] = np.arange(items.size)
+    return items, place
 
 
 def checked_episodes(contribution: Episodes | Counts, spec: CountSpec) -> Episodes:

@@ -8,21 +8,23 @@ Proof: shuffle.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from discreet.device.bits import BitEncoder, CountBits, Messages
+from discreet.device.bits import BitEncoder, CountBits
 from discreet.device.sampler import below
 from discreet.mdp import Floats, Ints
-from discreet.people.counts import Counts, CountSpec
+from discreet.people.counts import Counts, CountSpec, users_of
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy import binomial
-from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of, no_privacy
+from discreet.privacy.accounting import Budget, Guarantee, Neighbours, guarantee_of, no_privacy
+from discreet.privacy.crowd import Crowd
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.sums.streams import released
 from discreet.privacy.sums.sums import cells_of_counters, windowed
 from discreet.privacy.trust.reports import checked_episodes
 from discreet.privacy.trust.shuffle_law import (
@@ -34,7 +36,7 @@ from discreet.privacy.trust.shuffle_law import (
     printed_guarantee,
     shared_assumptions,
 )
-from discreet.privacy.trust.shuffler import Tally, noise_sums, unbiased
+from discreet.privacy.trust.shuffler import Tally, estimated
 from discreet.releases.batches import Batch
 from discreet.releases.counts import PerTable, PrivateCounts
 
@@ -52,27 +54,17 @@ def summed_bits(episodes: Episodes | Counts, spec: CountSpec, noise: NoiseSource
     Users without an episode of the problem add nothing, and toss their coins all the same.
     """
     episodes = checked_episodes(episodes, spec)
-    S, A, C = spec.num_states, spec.num_actions, spec.stages * spec.num_states * spec.num_actions
     coins = below(noise, spec.reward_units, len(episodes) * spec.horizon).reshape(len(episodes), spec.horizon)
     n, H = episodes.actions.shape
     if n == 0:
-        return np.zeros(C * (S + 2), dtype=np.int64)
-    g = np.minimum(np.arange(H), spec.stages - 1)
-    pairs = (g * S + episodes.states[:, :-1]) * A + episodes.actions
-    units, _ = spec.on_grid(episodes.rewards)
-    paid = coins[:n, :H] < units
+        return np.zeros(sum(spec.sizes), dtype=np.int64)
+    pairs, triples, units = spec.tables.indices(episodes.states, episodes.actions, episodes.rewards)
     first = np.ones((n, H), dtype=np.bool_)
     if spec.stages == 1:
         for h in range(1, H):
             first[:, h] &= (pairs[:, :h] != pairs[:, h : h + 1]).all(axis=1)
-    triples = pairs * S + episodes.states[:, 1:]
-    return np.concatenate(
-        [
-            np.bincount(pairs[first], minlength=C),
-            np.bincount(triples[first], minlength=C * S),
-            np.bincount(pairs[first & paid], minlength=C),
-        ]
-    ).astype(np.int64)
+    counted = pairs[first], triples[first], pairs[first & (coins[:n, :H] < units)]
+    return np.concatenate([np.bincount(part, minlength=size) for part, size in zip(counted, spec.sizes, strict=True)])
 
 
 class Window:
@@ -167,20 +159,26 @@ class Shuffle:
 class _CountStream(ShuffledStream):
     """What both streams of counts share: raw sums of the open batch."""
 
-    def __init__(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        super().__init__(spec, num_episodes, noise)
-        self._shapes = list(spec.shapes().values())
-        self._sizes = [math.prod(shape) for shape in self._shapes]
-        self._raw: Ints = np.zeros(sum(self._sizes), dtype=np.int64)
+    def __init__(self, spec: CountSpec, num_episodes: int, noise: NoiseSource, beta: float) -> None:
+        self._tables, self._spec, self._noise, self._beta = spec.tables, spec, noise, beta
+        self._crowd, self._users = Crowd(num_episodes), 0
+        self._raw: Ints = np.zeros(sum(spec.sizes), dtype=np.int64)
 
-    def _take(self, contribution: Episodes | Counts) -> None:
-        users = len(contribution) if isinstance(contribution, Episodes) else contribution.num_episodes
+    def add(self, contribution: Episodes | Counts) -> None:
+        """Users who have not been seen before, encoded as on their own devices."""
+        users = users_of(contribution)
         self._crowd.check(users)
         # Sums of users who did nothing have no first visits to be read off, and need none.
         if isinstance(contribution, Episodes) or any(table.any() for _, table in contribution.tables()):
             self._raw += summed_bits(contribution, self._spec, self._noise)
         self._crowd.size += users
         self._users += users
+
+    def _close(self, encoder: BitEncoder, own: Ints) -> None:
+        """End the batch whose users' own bits, as far as they were asked for, add up to this."""
+        batch = self._shuffled(encoder, own)
+        self._raw, self._users = np.zeros_like(self._raw), 0
+        self._arrive(encoder, batch)
 
     def _rewards_width(self, users: int, share: float) -> float:
         """|Σ bits − Σ rewards| over users: Hoeffding for the coins, half a grid step each for rounding."""
@@ -191,16 +189,13 @@ class ShuffleStream(_CountStream):
     """Raw sums of the open batch only; noisy sums of the batches in every cell's window."""
 
     def __init__(self, privatizer: Shuffle, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        super().__init__(spec, num_episodes, noise)
+        super().__init__(spec, num_episodes, noise, privatizer.beta)
         self._law = privatizer.law(spec)
-        self._beta = privatizer.beta
         self.guarantee = privatizer.guarantee(spec, num_episodes, noise)
-        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
-        C = self._sizes[0]
-        self._sums: Floats = np.zeros(sum(self._sizes))
-        self._variances: Floats = np.zeros(C)  # of the noise in every cell's window
-        self._starts: Ints = np.ones(C, dtype=np.int64)  # first batch of every cell's window
-        self._widths = Window(sum(self._sizes), 0.5 * privatizer.beta)
+        self._sums: Floats = np.zeros(self._raw.size)
+        self._variances: Floats = np.zeros(spec.sizes[0])  # of the noise in every cell's window
+        self._starts: Ints = np.ones(spec.sizes[0], dtype=np.int64)  # first batch of every cell's window
+        self._widths = Window(self._raw.size, 0.5 * privatizer.beta)
         self._batch_users: list[int] = []
         self._cell_of = cells_of_counters(spec) if privatizer.window == "restart" else None
         self._last: PrivateCounts = self._released()
@@ -212,30 +207,16 @@ class ShuffleStream(_CountStream):
     def _own(self, encoder: BitEncoder) -> BitEncoder:
         return self.encoder(encoder.users)
 
-    def add(self, contribution: Episodes | Counts) -> None:
-        """Users who have not been seen before, encoded as on their own devices."""
-        self._take(contribution)
-
-    def collect(self, encoder: BitEncoder, messages: Messages) -> None:
-        """A whole batch that real users sent through a real shuffler; one that is refused spends its users."""
-        self._collect(encoder, messages)
-
     def release(self) -> PrivateCounts:
         """Noisy sums of all batches; without new users, the last release again."""
         if self._users:
-            encoder = self.encoder(self._users)
-            sums = self._raw + noise_sums(encoder, self._users, self._noise)
-            batch = Tally(sums, self._users)
-            self._raw, self._users = np.zeros_like(self._raw), 0
-            self._enter(encoder, batch)
+            self._close(self.encoder(self._users), self._raw)
         return self._last
 
-    def _enter(self, encoder: BitEncoder, batch: Tally) -> None:
-        newest = unbiased(encoder, batch)
-        noise_bits, p = batch.users * encoder.noise_bits, encoder.probability
-        self._widths.append(noise_bits, p)
+    def _arrive(self, encoder: BitEncoder, batch: Tally) -> None:
+        newest, variance = estimated(encoder, batch)
+        self._widths.append(batch.users * encoder.noise_bits, encoder.probability)
         self._batch_users.append(batch.users)
-        variance = noise_bits * p * (1.0 - p)
         self._sums, self._variances, restart = windowed(self._sums, newest, self._variances, variance, self._cell_of)
         self._starts = np.where(restart, len(self._widths), self._starts)
         self._last = self._released()
@@ -248,29 +229,15 @@ class ShuffleStream(_CountStream):
             noise[here] = self._widths.width(start)
             users = sum(self._batch_users[start - 1 :])
             coins[here] = self._rewards_width(users, self._widths.share(start))
-        spread = np.sqrt(self._variances)
-        visits, transitions, rewards = (
-            part.reshape(shape)
-            for part, shape in zip(np.split(self._sums, np.cumsum(self._sizes)[:-1]), self._shapes, strict=True)
-        )
-        cells, rows = self._shapes[0], self._shapes[1]
+        cells, rows, _ = self._spec.shapes().values()
 
-        def by_cell(values: Floats) -> PerTable:
+        def by_cell(values: Floats, rewards: Floats) -> PerTable:
             table = values.reshape(cells)
-            return PerTable(table, np.broadcast_to(table[..., None], rows), table)
+            return PerTable(table, np.broadcast_to(table[..., None], rows), rewards.reshape(cells))
 
-        widths = by_cell(noise)
-        return PrivateCounts(
-            visits,
-            transitions,
-            rewards,
-            horizon=self._spec.horizon,
-            num_episodes=self._crowd.size,
-            widths=PerTable(widths.visits, widths.transitions, widths.rewards + coins.reshape(cells)),
-            deviations=by_cell(spread),
-            beta=self._beta,
-            reward_range=self._spec.reward_range,
-        )
+        spread = np.sqrt(self._variances)
+        errors = by_cell(noise, noise + coins), by_cell(spread, spread)
+        return released(self._spec, self._crowd.size, self._spec.split(self._sums), *errors, self._beta)
 
 
 # Announced batches, of one layer or of all --------------------------------------------------------------------------
@@ -310,21 +277,16 @@ class BatchStream(_CountStream):
     """Raw sums of the announced batch; its noisy sums leave when all its users have played."""
 
     def __init__(self, privatizer: ShuffleBatches, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        super().__init__(spec, num_episodes, noise)
+        super().__init__(spec, num_episodes, noise, privatizer.beta)
         if spec.pooled and spec.horizon > 1:
             raise ValueError("batches of one layer count per step; leave pooling out")
-        private = privatizer.budget is not None
-        self._fine = privatizer.counts().law(spec) if private else None
-        self._crude = privatizer.counts().law(spec, layer=True) if private else None
-        self.guarantee = (
-            privatizer.counts().guarantee(spec, num_episodes, noise) if private else no_privacy("raw counts are used")
-        )
-        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
-        self._beta = privatizer.beta
+        self._counted = privatizer.counts() if privatizer.budget is not None else None
+        self.guarantee = no_privacy("raw counts are used")
+        if self._counted is not None:
+            self.guarantee = self._counted.guarantee(spec, num_episodes, noise)
         self._batch: Batch | None = None
         self._closed = 0
-        visits, transitions, rewards = (np.zeros(shape) for shape in self._shapes)
-        self._last = PrivateCounts(visits, transitions, rewards, horizon=spec.horizon, num_episodes=0)
+        self._last = PrivateCounts(*spec.split(np.zeros(self._raw.size)), horizon=spec.horizon, num_episodes=0)
 
     def begin(self, plan: Plan) -> None:
         """Open the announced batch, or go on with it."""
@@ -338,68 +300,52 @@ class BatchStream(_CountStream):
             )
         self._batch = batch
 
-    def add(self, contribution: Episodes | Counts) -> None:
+    def _announced(self) -> Batch:
         if self._batch is None:
             raise ValueError("no batch has been announced; begin one before users play")
-        users = len(contribution) if isinstance(contribution, Episodes) else contribution.num_episodes
-        if self._users + users > self._batch.users:
+        return self._batch
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        batch, users = self._announced(), users_of(contribution)
+        if self._users + users > batch.users:
             raise ValueError(
-                f"{users} more users would exceed the {self._batch.users} announced for this batch; nothing was added"
+                f"{users} more users would exceed the {batch.users} announced for this batch; nothing was added"
             )
-        self._take(contribution)
+        super().add(contribution)
 
     def encoder(self) -> BitEncoder:
         """What the users of the announced batch are sent."""
-        if self._batch is None:
-            raise ValueError("no batch has been announced; begin one before users play")
-        law = self._fine if self._batch.layer is None else self._crude
-        statistic, users = CountBits(self._tables, self._batch.layer), self._batch.users
-        return BitEncoder(statistic, users, 0, 0) if law is None else self._published(law, statistic, users)
+        batch = self._announced()
+        statistic = CountBits(self._tables, batch.layer)
+        if self._counted is None:
+            return BitEncoder(statistic, batch.users, 0, 0)
+        law = self._counted.law(self._spec, layer=batch.layer is not None)
+        return self._published(law, statistic, batch.users)
 
     def _own(self, encoder: BitEncoder) -> BitEncoder:
         return self.encoder()
 
-    def collect(self, messages: Messages) -> None:
-        """The shuffled messages of the whole announced batch; one that is refused spends its users."""
-        self._collect(self.encoder(), messages)
-
     def release(self) -> PrivateCounts:
         """The newest complete batch; while one is filling up, the one before it."""
-        if self._batch is not None and self._users == self._batch.users:
-            encoder = self.encoder()
-            raw, self._raw = self._raw, np.zeros_like(self._raw)
-            if self._batch.layer is not None:
-                h = self._batch.layer
-                N, T, _ = np.split(raw, np.cumsum(self._sizes)[:-1])
-                layers = N.reshape(self._shapes[0])[h], T.reshape(self._shapes[1])[h]
-                raw = np.concatenate([table.ravel() for table in layers])
-            batch = Tally(raw + noise_sums(encoder, self._users, self._noise), self._users)
-            self._users = 0
-            self._enter(encoder, batch)
+        batch = self._batch
+        if batch is not None and self._users == batch.users:
+            own = self._raw
+            if batch.layer is not None:
+                own = np.concatenate([table[batch.layer].ravel() for table in self._spec.split(own)[:2]])
+            self._close(self.encoder(), own)
         return self._last
 
-    def _enter(self, encoder: BitEncoder, batch: Tally) -> None:
-        assert self._batch is not None
-        values = unbiased(encoder, batch)
+    def _arrive(self, encoder: BitEncoder, batch: Tally) -> None:
+        layer, spec = self._announced().layer, self._spec
+        values, variance = estimated(encoder, batch)
         self._closed += 1
-        noise_bits, p = batch.users * encoder.noise_bits, encoder.probability
-        share = 0.5 * self._beta / (sum(self._sizes) * self._closed * (self._closed + 1))
-        width = binomial.two_sided_quantile([(noise_bits, p)], share) if noise_bits else 0.0
-        spread = math.sqrt(noise_bits * p * (1.0 - p))
-        S, A = self._spec.num_states, self._spec.num_actions
-        G = self._spec.stages if self._batch.layer is None else 1
-        cells = G * S * A
-        rewards = np.zeros((G, S, A)) if self._batch.layer is not None else values[-cells:].reshape(G, S, A)
-        coins = self._rewards_width(batch.users, share)
-        self._last = PrivateCounts(
-            values[:cells].reshape(G, S, A),
-            values[cells : cells * (1 + S)].reshape(G, S, A, S),
-            rewards,
-            horizon=self._spec.horizon,
-            num_episodes=self._crowd.size,
-            widths=PerTable(width, width, math.inf if self._batch.layer is not None else width + coins),
-            deviations=PerTable(spread, spread, spread),
-            beta=self._beta,
-            reward_range=self._spec.reward_range,
-        )
+        share = 0.5 * self._beta / (self._raw.size * self._closed * (self._closed + 1))
+        bits = batch.users * encoder.noise_bits
+        width = binomial.two_sided_quantile([(bits, encoder.probability)], share) if bits else 0.0
+        spread, rewards = math.sqrt(variance), width + self._rewards_width(batch.users, share)
+        if layer is not None:  # one step, and no rewards
+            spec, rewards = replace(spec, pooled=True), math.inf
+            values = np.append(values, np.zeros(spec.sizes[0]))
+        errors = PerTable(width, width, rewards), PerTable(spread, spread, spread)
+        self._last = released(spec, self._crowd.size, spec.split(values), *errors, self._beta)
         self._batch = None

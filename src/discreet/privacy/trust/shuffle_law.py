@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from discreet.device.bits import HALF, BitEncoder, Messages, Statistic, honest_users
-from discreet.device.tables import Tables
-from discreet.people.counts import CountSpec
+from discreet.mdp import Ints
 from discreet.privacy import binomial
-from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours
-from discreet.privacy.crowd import Crowd, Keeper
+from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours
+from discreet.privacy.crowd import Keeper
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
-from discreet.privacy.trust.shuffler import Tally, tally
+from discreet.privacy.trust.shuffler import Tally, noise_sums, tally
 
 MECHANISM = "shuffled-bits"
 TRUSTED = "a shuffler permutes the single messages of every complete batch and reveals nothing else"
@@ -90,16 +89,6 @@ class BitLaw:
         bits = self.bits(users)
         return BitEncoder(statistic, users, bits.each, bits.flips, max(1, honest_users(users, self.honest)))
 
-    def spent(self, users: int, honest: float | None = None) -> float:
-        """δ at ε of a batch of so many users, when only a fraction of them can be relied on."""
-        bits = self.bits(users)
-        if bits.each == 0:
-            return 1.0
-        reliable = honest_users(users, self.honest if honest is None else honest)
-        if reliable < 1:
-            return 1.0
-        return binomial.delta_of(bits.each * reliable, bits.probability, *self.changes, self.epsilon)
-
     def variance(self, users: int) -> float:
         """Of the noise on one counter, all users together."""
         return self.bits(users).variance(users)
@@ -169,33 +158,23 @@ def shared_assumptions(num_episodes: int, noise: NoiseSource, honest: float, *ot
 # Streams ------------------------------------------------------------------------------------------------------------
 
 
-def tables_of(spec: CountSpec) -> Tables:
-    """The description a device needs."""
-    if spec.reward_range is None:
-        raise ValueError(
-            "reward_range is None, so that a reward cannot be turned into a bit; declare the range rewards are "
-            "clipped to"
-        )
-    return Tables(spec.num_states, spec.num_actions, spec.horizon, spec.stages, spec.grid, spec.reward_range)
-
-
 class ShuffledStream(Keeper, ABC):
     """The open batch: nobody is counted twice or for free, and nobody's bits are copied."""
 
-    guarantee: Guarantee
-
-    def __init__(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        self._spec, self._noise, self._crowd = spec, noise, Crowd(num_episodes)
-        self._tables = tables_of(spec)
-        self._users = 0  # of the open batch
+    _noise: NoiseSource
+    _users: int  # of the open batch
 
     @abstractmethod
     def _own(self, encoder: BitEncoder) -> BitEncoder:
         """What this stream publishes for a batch of that size."""
 
     @abstractmethod
-    def _enter(self, encoder: BitEncoder, batch: Tally) -> None:
+    def _arrive(self, encoder: BitEncoder, batch: Tally) -> None:
         """Make a complete batch the newest release."""
+
+    def _shuffled(self, encoder: BitEncoder, own: Ints) -> Tally:
+        """The open batch, whose users' own bits add up to this, as it comes out of the shuffler."""
+        return Tally(own + noise_sums(encoder, self._users, self._noise), self._users)
 
     def _published(self, law: BitLaw, statistic: Statistic, users: int) -> BitEncoder:
         """The encoder of a batch, refused unless its own (ε, δ) is no more than what the stream has stated.
@@ -210,7 +189,7 @@ class ShuffledStream(Keeper, ABC):
             )
         return encoder
 
-    def _collect(self, encoder: BitEncoder, messages: Messages) -> None:
+    def collect(self, encoder: BitEncoder, messages: Messages) -> None:
         """A whole batch that real users sent through a real shuffler.
 
         It has been seen, so its users are spent whatever follows: a batch that is refused is not asked for again.
@@ -230,4 +209,4 @@ class ShuffledStream(Keeper, ABC):
         batch = tally(encoder, messages)
         crowd.refused -= spent
         crowd.size += batch.users
-        self._enter(encoder, batch)
+        self._arrive(encoder, batch)

@@ -6,26 +6,13 @@ import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import numpy as np
-
-from discreet.device.bits import BitEncoder, FirstVisitBits, Messages, honest_users
-from discreet.kernels import spotlight as kernel
-from discreet.mdp import Ints
-from discreet.people.counts import Counts, CountSpec
-from discreet.people.episodes import Episodes
-from discreet.planning import Plan
-from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
+from discreet.device.bits import BitEncoder, FirstVisitBits, honest_users
+from discreet.mdp import Floats
+from discreet.people.counts import CountSpec
+from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.trust.reports import (
-    alphabet_of,
-    cells_met,
-    checked_episodes,
-    checked_targets,
-    encoded,
-    lost_per_cell,
-    typical,
-)
+from discreet.privacy.trust.reports import ReportStream, cells_met, lost_per_cell, typical
 from discreet.privacy.trust.shuffle_law import (
     BitLaw,
     Changes,
@@ -34,9 +21,8 @@ from discreet.privacy.trust.shuffle_law import (
     entry_of,
     shared_assumptions,
 )
-from discreet.privacy.trust.shuffler import Tally, noise_sums, unbiased
+from discreet.privacy.trust.shuffler import Tally, estimated
 from discreet.problem import PublicStructure
-from discreet.releases.reports import PrivateReports, Targets
 
 
 @dataclass(frozen=True)
@@ -46,7 +32,7 @@ class ShuffleNoise:
     law: BitLaw
 
     def variance(self, users: int, items: int) -> float:
-        if not math.isfinite(self.law.epsilon):
+        if not users or not math.isfinite(self.law.epsilon):
             return 0.0
         return _variance_near(self.law, math.floor(math.log(max(users, 2)) * 8.0))
 
@@ -96,90 +82,34 @@ class ShuffleReports:
         return ShuffleReportStream(self, spec, num_episodes, noise)
 
 
-class ShuffleReportStream(ShuffledStream):
-    """Raw reports of the open epoch only; they leave as one noisy histogram."""
+class ShuffleReportStream(ReportStream, ShuffledStream):
+    """Raw reports of the open epoch only, in a simulation; real users' come through the shuffler."""
 
     def __init__(self, privatizer: ShuffleReports, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        super().__init__(spec, num_episodes, noise)
-        self._bits = privatizer.law()
-        self._law = ShuffleNoise(self._bits)
-        structure = privatizer.structure
-        self.alphabet = alphabet_of(spec, structure)
+        structure, self._bits = privatizer.structure, privatizer.law()
+        super().__init__(spec, structure, num_episodes, noise, ShuffleNoise(self._bits))
         told = (*structure.assumptions(), "targets depend on public numbers and releases only")
-        self.guarantee: Guarantee = guarantee_of(
+        self.guarantee = guarantee_of(
             [entry_of(self._bits, "reports", self._bits.epsilon)],
             "shuffle",
             privatizer.neighbours,
             privatizer.budget if math.isfinite(self._bits.epsilon) else None,
             assumptions=shared_assumptions(num_episodes, noise, privatizer.honest, *told),
         )
-        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
-        self._targets: Targets | None = None
-        self._histogram: Ints = np.zeros((0, 2 * spec.num_states), dtype=np.int64)
-        self._place: Ints = np.zeros(0, dtype=np.int64)
-        empty = np.zeros((0, 2 * spec.num_states))
-        self._last = PrivateReports(self.alphabet, empty, None, 0, 0, 0.0, self._law)
-
-    def begin(self, plan: Plan) -> None:
-        """Open an epoch whose users report on the plan's targets."""
-        if self._users:
-            raise ValueError("users of the open epoch have reported; release them before new targets are announced")
-        targets = checked_targets(plan, self.alphabet)
-        self._targets = targets
-        self._place = np.cumsum(targets.cells) - 1
-        self._histogram = np.zeros((targets.rows.size, 2 * self._spec.num_states), dtype=np.int64)
-
-    def _announced(self) -> Targets:
-        if self._targets is None:
-            raise ValueError("no targets have been announced; begin an epoch before users report")
-        return self._targets
 
     def encoder(self, users: int) -> BitEncoder:
         """What exactly so many users of the open epoch are sent."""
-        items = np.flatnonzero(self.alphabet.admitted & self._announced().cells[:, None])
+        self._announced()
         a = self.alphabet
-        statistic = FirstVisitBits(self._tables, tuple(items.tolist()), a.has_start, a.pooled)
+        statistic = FirstVisitBits(self._tables, tuple(self._items.tolist()), a.has_start, a.pooled)
         return self._published(self._bits, statistic, users)
 
     def _own(self, encoder: BitEncoder) -> BitEncoder:
         return self.encoder(encoder.users)
 
-    def add(self, contribution: Episodes | Counts) -> None:
-        """Users who have not been seen before; whoever has no episode of the problem reports nothing."""
-        episodes = checked_episodes(contribution, self._spec)
-        targets = self._announced()
-        self._crowd.check(len(episodes))
-        items = encoded(episodes, self._spec, self.alphabet, targets, 1, self._noise)
-        kernel.tally(items, self._place, self.alphabet.admitted, 2 * self._spec.num_states, self._histogram)
-        self._crowd.size += len(episodes)
-        self._users += len(episodes)
+    def _estimate(self) -> tuple[Floats, float]:
+        encoder = self.encoder(self._users)
+        return estimated(encoder, self._shuffled(encoder, self._tally))
 
-    def collect(self, encoder: BitEncoder, messages: Messages) -> None:
-        """The shuffled messages of the whole epoch; a batch that is refused spends its users."""
-        self._collect(encoder, messages)
-
-    def release(self) -> PrivateReports:
-        """Unbiased counts of the epoch; without new users, the last release again."""
-        if self._users:
-            encoder = self.encoder(self._users)
-            own = self._histogram[self.alphabet.admitted[self._announced().rows]]
-            batch = Tally(own + noise_sums(encoder, self._users, self._noise), self._users)
-            self._users = 0
-            self._enter(encoder, batch)
-        return self._last
-
-    def _enter(self, encoder: BitEncoder, batch: Tally) -> None:
-        targets = self._announced()
-        rows = targets.rows
-        histogram = np.zeros((rows.size, 2 * self._spec.num_states))
-        histogram[self.alphabet.admitted[rows]] = unbiased(encoder, batch)
-        p = encoder.probability
-        variance = batch.users * encoder.noise_bits * p * (1.0 - p)
-        self._last = PrivateReports(
-            self.alphabet, histogram, targets, batch.users, self._crowd.size, variance, self._law
-        )
-        self._targets, self._histogram = None, np.zeros_like(self._histogram[:0])
-
-    def variance(self, users: int) -> float:
-        """Of the noise on one sub-cell after an epoch of so many users."""
-        return self._law.variance(users, int(self.alphabet.admitted.sum()))
+    def _arrive(self, encoder: BitEncoder, batch: Tally) -> None:
+        self._close(batch.users, *estimated(encoder, batch))

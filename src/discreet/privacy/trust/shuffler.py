@@ -175,9 +175,10 @@ def noise_sums(encoder: BitEncoder, users: int, noise: NoiseSource) -> Ints:
     return sums
 
 
-def unbiased(encoder: BitEncoder, batch: Tally) -> NDArray[np.float64]:
-    """Expected ones per counter: sum − users·noise_bits·p."""
-    return np.asarray(batch.sums - batch.users * encoder.noise_bits * encoder.probability, dtype=np.float64)
+def estimated(encoder: BitEncoder, batch: Tally) -> tuple[NDArray[np.float64], float]:
+    """Expected ones per counter, sum − users·noise_bits·p, and the variance of the noise in each."""
+    bits, p = batch.users * encoder.noise_bits, encoder.probability
+    return np.asarray(batch.sums - bits * p, dtype=np.float64), bits * p * (1.0 - p)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,7 +13,7 @@ from discreet.mdp import Floats, Ints
 from discreet.people.counts import UNBOUNDED_REWARD, Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
-from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
+from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
 from discreet.privacy.crowd import Keeper
 from discreet.privacy.envelope import SMALLEST_SCALE
 from discreet.privacy.families import Blocks, Family, Mechanism, calibrated, reward_rounding, samplable
@@ -257,8 +257,7 @@ class TruncatedLocalStream(Keeper):
         assert self._family.entry is not None
         entries = (*self._counts.ledger, self._family.entry)
         told = assumptions(num_episodes, noise, ONE_REPORT, PUBLIC)
-        self.guarantee: Guarantee = guarantee_of(entries, "local", "replace", local.budget, assumptions=told)
-        self.ledger: tuple[LedgerEntry, ...] = self.guarantee.entries
+        self.guarantee = guarantee_of(entries, "local", "replace", local.budget, assumptions=told)
         self._beta = local.beta
 
     def begin(self, plan: Plan) -> None:
