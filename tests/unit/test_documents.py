@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,45 @@ def test_the_contributed_learner_from_logs_does_what_most_people_did(monkeypatch
     assert found.policy.known.all()
     assert found.certificate["guarantee"]["epsilon"] == pytest.approx(1.0)
     assert [line["statistic"] for line in found.certificate["ledger"]] == ["visits", "transitions"]
+
+
+def test_the_contributed_privatizer_passes_every_contract(tmp_path):
+    """Its file, its proof note and its line beside those of all privatizers; and with too little noise it fails."""
+    code = block("CONTRIBUTING.md", "python privatizer")
+    (tmp_path / "discreet_rounds.py").write_text(code)
+    shutil.copytree(ROOT / "tests" / "contract", tmp_path / "contract")
+    page = tmp_path / "contract" / "conftest.py"
+    line = block("CONTRIBUTING.md", "python contract")
+    text = page.read_text().replace("CASES = [\n", f"CASES = [\n{line}")
+    page.write_text(text.replace("\nPURE, ", "\nfrom discreet_rounds import Rounds\n\nPURE, "))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "rounds",
+        "--rootdir",
+        str(tmp_path),
+    ]
+    command += [str(tmp_path / "contract" / "test_privatizers.py")]
+    paths = [str(tmp_path), str(ROOT / "src"), str(ROOT / "tests"), str(ROOT)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(command, text=True, capture_output=True, env=env, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert int(re.findall(r"(\d+) passed", done.stdout)[0]) >= 20
+    (tmp_path / "discreet_rounds.py").write_text(
+        code.replace("uses=self.releases", "uses=1").replace("raw + ", "raw + 0 * ")
+    )
+    done = subprocess.run(command, text=True, capture_output=True, env=env, cwd=tmp_path)
+    assert done.returncode == 1, done.stdout[-2000:]
+
+
+def test_the_contributed_proof_note_has_the_sections_of_every_other():
+    titles = re.findall(r"^## .*", block("CONTRIBUTING.md", "markdown proof"), re.M)
+    assert titles == re.findall(r"^## .*", (ROOT / "src/discreet/privacy/sums/one_shot.md").read_text(), re.M)
 
 
 def test_the_contributed_environment_is_worth_what_the_page_says(monkeypatch):
