@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from bench_loop import Row, dense_mdp, row
-from discreet import session as loops
 from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
 from discreet.catalog import Problem, Triple, algorithm
@@ -16,6 +15,8 @@ from discreet.people.counts import CountSpec
 from discreet.people.episodes import MDPSimulator
 from discreet.privacy.noise import NoiseSource
 from discreet.problem import PublicStructure
+from discreet.runs.simulation import Clock, play, rollouts
+from discreet.session import Session
 
 EPISODES = 1_000_000
 
@@ -36,12 +37,11 @@ def episodes_per_second(name: str, mdp: FiniteMDP, num_episodes: int, model: str
     )
     triple: Triple = algorithm(name).build(problem)
     assert isinstance(triple.agent, Spotlight if private else UCBVI)
-    clock = loops.Clock()
+    clock = Clock()
     spec = CountSpec.for_episodes(S, A, H, True, num_episodes)
     simulator = MDPSimulator(mdp, RewardLaw(), 0)
-    stream = triple.privatizer.open(spec, num_episodes, NoiseSource.seeded(0))
-    parts = loops.play(triple, stream, simulator, num_episodes, clock)
-    assert sum(part.users for part in parts) == num_episodes
+    session = Session.open(triple, spec, num_episodes, NoiseSource.seeded(0))
+    assert sum(epoch.users for epoch in play(session, rollouts(simulator), clock)) == num_episodes
     return num_episodes / clock.seconds
 
 

@@ -25,7 +25,8 @@ from discreet.people.episodes import MDPSimulator
 from discreet.problem import PublicStructure
 from discreet.runs.experiment import generators
 from discreet.runs.regret import RegretCurve
-from discreet.session import Clock, play
+from discreet.runs.simulation import Clock, play, rollouts
+from discreet.session import Session
 from families import PROBLEMS, Problem
 
 STORED = Path(__file__).with_name("families.csv")
@@ -81,8 +82,9 @@ def played(job: Job) -> dict[str, str]:
     )
     spec = CountSpec.for_episodes(S, A, H, not problem.staged, job.episodes)
     clock, curve = Clock(), RegretCurve(mdp, job.episodes)
-    for part in play(triple, MDPSimulator(mdp, RewardLaw(), environment), spec, job.episodes, noise, clock):
-        curve.add(part)
+    session = Session.open(triple, spec, job.episodes, noise)
+    for epoch in play(session, rollouts(MDPSimulator(mdp, RewardLaw(), environment)), clock):
+        curve.add(*epoch.played)
     span = curve.optimal - curve.random
     numbers = curve.regret[-1] / (job.episodes * span), (curve.optimal - curve.last) / span, clock.seconds
     return dict(zip(FIELDS, (*job.key, *(f"{x:.5f}" for x in numbers)), strict=True))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from discreet import catalog
-from discreet import session as loops
 from discreet.catalog import ALGORITHMS, Problem, Triple
 from discreet.envs import registry
 from discreet.people.counts import CountSpec
@@ -24,7 +23,9 @@ from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, Tr
 from discreet.problem import Moments
 from discreet.runs import experiment as runner
 from discreet.runs.experiment import Experiment, Setting, run
+from discreet.runs.simulation import Clock, play, rollouts
 from discreet.schedules import EveryEpisode, FixedTimes
+from discreet.session import Session
 
 COUNT_BASED = ["dp-ucbvi", "private-ucb-vi", "private-ucb-po", "pucb", "private-heavy-ucbvi", "private-heavy-ucbpo"]
 
@@ -106,9 +107,9 @@ def test_without_noise_a_private_learner_is_its_non_private_twin(name):
     for privatizer in (Exact(), Epochs(Budget.pure(np.inf)), Tree(Budget.pure(np.inf))):
         environment, noise = runner.generators(2)
         simulator = runner.MDPSimulator(setting.mdp, setting.law, environment)
-        stream = privatizer.open(setting.spec, 400, noise)
-        loop = loops.play(Triple(triple.agent, privatizer, schedule), stream, simulator, 400, loops.Clock())
-        curves.append([(part.users, part.policy.tobytes()) for part in loop])
+        session = Session.open(Triple(triple.agent, privatizer, schedule), setting.spec, 400, noise)
+        epochs = play(session, rollouts(simulator), Clock())
+        curves.append([(epoch.users, epoch.plan.policy.tobytes()) for epoch in epochs])
     assert curves[0] == curves[1] == curves[2]
     assert len(set(curves[0])) > 1
 
@@ -206,7 +207,7 @@ def audited(privatizer, schedule, trials=700, epsilon=1.0):
             watched = Watched(agent)
             noise = NoiseSource.seeded(2 * trial + world)
             triple = Triple(watched, privatizer, schedule)
-            list(loops.play(triple, privatizer.open(spec, 3, noise), OneOfTwo(world), 3, loops.Clock()))
+            list(play(Session.open(triple, spec, 3, noise), rollouts(OneOfTwo(world)), Clock()))
             view = watched.seen[1]
             tables = view.visits.sum(axis=2), view.transitions.sum(axis=(2, 3)), view.reward_sums.sum(axis=2)
             rows.append(np.sum([np.clip(t[0, 1] - t[0, 0], -3, 3) for t in tables]))

@@ -44,7 +44,7 @@ from discreet.privacy.trust.reports import Reports
 from discreet.problem import PublicStructure
 from discreet.releases.reports import Alphabet, ConstantNoise, PrivateReports, Targets, UserNoise
 from discreet.runs.experiment import Experiment, run
-from discreet.session import switching
+from discreet.session import Epoch
 
 START = PublicStructure(initial=np.array([1.0, 0.0]))
 PAIR = Alphabet.of(2, 2, 3, True, START)
@@ -434,7 +434,7 @@ def test_refining_users_keep_their_plan_where_it_costs_nothing():
     plan = replan(knowing(sums, np.full(4, 9.0), alphabet), Spotlight(1000, np.eye(2)[0]), alphabet)
     assert plan.focus.mode == "refine"
     assert plan.announcement.after is None
-    assert switching(plan) == ()
+    assert Epoch(plan, 0, plan.users).targets is None
 
 
 def transcript(mdp, agent, privatizer, epochs, seed=0):
@@ -448,7 +448,8 @@ def transcript(mdp, agent, privatizer, epochs, seed=0):
         plan = agent.plan(releases[-1], plan)
         plans.append(plan)
         stream.begin(plan)
-        stream.add(simulator.rollout(plan.policy, plan.users, *switching(plan)))
+        policy, *switch = Epoch(plan, 0, plan.users).instructions
+        stream.add(simulator.rollout(policy, plan.users, *switch))
     return releases, plans
 
 

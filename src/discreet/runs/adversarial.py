@@ -94,7 +94,7 @@ def play(
 ) -> Played:
     """Let one user after another play. Losses may end early: what was recorded is kept and `stopped` says why."""
     from discreet.runs.experiment import generators
-    from discreet.session import Clock
+    from discreet.runs.simulation import Clock
 
     K = sequence.num_episodes
     if sequence.shape != (mdp.horizon, mdp.num_states, mdp.num_actions):

@@ -27,7 +27,8 @@ from discreet.privacy.noise import NoiseSource
 from discreet.problem import Moments, PublicStructure
 from discreet.runs import identity, memory
 from discreet.runs.regret import RegretCurve
-from discreet.session import Clock, compilable, play, play_compiled
+from discreet.runs.simulation import Clock, compilable, play, play_compiled, rollouts
+from discreet.session import Session
 
 Progress = Callable[[int], None]
 
@@ -461,17 +462,17 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
     environment, noise = generators(seed)
     simulator = MDPSimulator(mdp, setting.law, environment, spec.reward_range)
     clock = Clock()
-    stream = triple.privatizer.open(spec, experiment.episodes, noise)
-    guarantee = also_assuming(stream.guarantee, setting.assumptions(experiment))
+    session = Session.open(triple, spec, experiment.episodes, noise, setting.assumptions(experiment))
+    parts: Iterator[tuple[Any, ...]]
     if compilable(triple, spec, setting.law, experiment.episodes):  # then the stream is Exact
-        played = play_compiled(triple.agent, simulator, spec, experiment.episodes, clock)  # type: ignore[arg-type]
+        parts = play_compiled(triple.agent, simulator, spec, experiment.episodes, clock)  # type: ignore[arg-type]
     else:
-        played = play(triple, stream, simulator, experiment.episodes, clock)
+        parts = (epoch.played for epoch in play(session, rollouts(simulator), clock))
     curve = RegretCurve(mdp, experiment.episodes)
-    for part in played:
-        curve.add(part)
+    for part in parts:
+        curve.add(*part)
         if progress is not None:
-            progress(part.users)
+            progress(part[1])
     return RunResult(
         experiment,
         seed,
@@ -482,7 +483,7 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
         curve.random,
         curve.last,
         curve.switches,
-        guarantee,
+        session.guarantee,
         clock.seconds,
         {"clipped_rewards": simulator.clipped, **_problem(experiment)},
     )

@@ -14,14 +14,14 @@ from discreet import catalog
 from discreet.envs import registry
 from discreet.mdp import FiniteMDP, Floats, Ints, distributions, frozen
 from discreet.people.counts import CountSpec
-from discreet.people.episodes import Episodes, MDPSimulator, Simulator
-from discreet.planning import Agent, Plan
+from discreet.people.episodes import MDPSimulator, Simulator
+from discreet.planning import Plan
 from discreet.privacy.accounting import Guarantee, Neighbours
 from discreet.privacy.noise import NoiseSource
 from discreet.problem import Moments, PublicStructure
-from discreet.releases.reports import Targets
-from discreet.runs.experiment import TAILS, TOLD, Experiment, Setting, also_assuming, built, real
-from discreet.session import Clock, play
+from discreet.runs.experiment import TAILS, TOLD, Experiment, Setting, built, real
+from discreet.runs.simulation import Clock, play, rollouts
+from discreet.session import Epoch, Session
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,21 +83,21 @@ def learn(
     triple = built(said.entry, problem)
     spec = CountSpec.for_episodes(S, A, H, said.pooled, said.episodes, interval)
     noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
-    watched, kept = _Watched(people, interval), _Kept(triple.agent)
-    stream = triple.privatizer.open(spec, said.episodes, noise)
-    for _ in play(triple._replace(agent=kept), stream, watched, said.episodes, Clock()):
-        pass
-    assert kept.plan_made is not None
     told = list(facts.assumptions())
     if said.epsilon is not None and interval is not None:
         low, high = interval
         told.append(f"public: rewards lie in [{low:g}, {high:g}], and what lies outside is moved to its ends")
+    watched = _Watched(people, interval)
+    session = Session.open(triple, spec, said.episodes, noise, told)
+    users_of = []
+    for epoch in play(session, watched.arrive, Clock()):
+        users_of.append(epoch.users)
     return Learned(
-        kept.plan_made,
-        also_assuming(stream.guarantee, tuple(told)),
+        epoch.plan,
+        session.guarantee,
         math.fsum(watched.earned) / said.episodes,
-        frozen(np.cumsum(watched.played), np.int64),
-        frozen(np.array(watched.earned) / np.array(watched.played)),
+        frozen(np.cumsum(users_of), np.int64),
+        frozen(np.array(watched.earned) / np.array(users_of)),
         watched.clipped,
     )
 
@@ -179,37 +179,18 @@ def _check_structure(facts: PublicStructure, cells: tuple[int, int, int]) -> Non
 
 
 class _Watched:
-    """A simulator that adds up what the users of every plan earn."""
+    """People whose earnings are added up, epoch by epoch."""
 
     def __init__(self, users: Simulator, interval: tuple[float, float] | None) -> None:
-        self._users, self._interval, self._policy = users, interval, None
-        self.num_states, self.num_actions, self.horizon = users.num_states, users.num_actions, users.horizon
-        self.played, self.earned, self.clipped = list[int](), list[float](), 0
+        self._arrive, self._interval = rollouts(users), interval
+        self.earned, self.clipped = list[float](), 0
 
-    _policy: Floats | None
-
-    def rollout(self, policy: Floats, num_episodes: int, targets: Targets | None = None) -> Episodes:
-        episodes = self._users.rollout(policy, num_episodes, *(() if targets is None else (targets,)))
-        if policy is not self._policy:
-            self._policy = policy
-            self.played.append(0)
+    def arrive(self, epoch: Epoch, room: int) -> tuple[Any, ...]:
+        (episodes,) = self._arrive(epoch, room) or ()
+        if room == epoch.users:
             self.earned.append(0.0)
-        self.played[-1] += num_episodes
         self.earned[-1] += float(episodes.rewards.sum())
         if self._interval is not None:
             low, high = self._interval
             self.clipped += int(np.count_nonzero((episodes.rewards < low) | (episodes.rewards > high)))
-        return episodes
-
-
-class _Kept:
-    """An agent that remembers its last plan."""
-
-    def __init__(self, agent: Agent[Any]) -> None:
-        self._agent, self.plan_made = agent, None
-
-    plan_made: Plan | None
-
-    def plan(self, release: Any, previous: Plan | None) -> Plan:
-        self.plan_made = self._agent.plan(release, previous)
-        return self.plan_made
+        return (episodes,)

@@ -6,9 +6,9 @@ import hashlib
 
 import numpy as np
 
-from discreet.mdp import FiniteMDP
+from discreet.mdp import FiniteMDP, Floats, Ints
 from discreet.planning import optimal_plan, policy_value, uniform_policy
-from discreet.session import Played
+from discreet.releases.reports import Targets
 
 
 class RegretCurve:
@@ -26,19 +26,18 @@ class RegretCurve:
         self._since, self._before = 0, 0.0  # when the current policy came, and the regret until then
         self._done, self._filled = 0, 0
 
-    def add(self, part: Played) -> None:
-        key = hashlib.blake2b(part.policy.tobytes(), digest_size=16).digest()
-        if part.targets is not None:
-            key += part.targets.version(part.policy.astype(np.float64)).encode()
+    def add(self, policy: Floats | Ints, users: int, *targets: Targets) -> None:
+        """So many consecutive users under one policy, up to their report where there are targets."""
+        key = hashlib.blake2b(policy.tobytes(), digest_size=16).digest()
+        for each in targets:
+            key += each.version(policy.astype(np.float64)).encode()
         if key != self._current:
             if key not in self._known:
-                self._known[key] = policy_value(
-                    self.mdp, part.policy, *(() if part.targets is None else (part.targets,))
-                )
+                self._known[key] = policy_value(self.mdp, policy, *targets)
             self._before = self._at(self._done)
             self._since, self._current, self.last = self._done, key, self._known[key]
             self.switches += 1
-        self._done += part.users
+        self._done += users
         while self._filled < len(self.checkpoints) and self.checkpoints[self._filled] <= self._done:
             self.regret[self._filled] = self._at(int(self.checkpoints[self._filled]))
             self._filled += 1
