@@ -21,11 +21,11 @@ from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import riverswim
 from discreet.kernels import loop as kernel
 from discreet.mdp import FiniteMDP
-from discreet.people.counts import CountSpec
 from discreet.people.episodes import MDPSimulator
 from discreet.planning import tie_order, uniform_policy
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.exact import Exact
+from discreet.problem import Problem
 from discreet.runs.experiment import Experiment, run, warm_up
 from discreet.runs.simulation import Clock, play, rollouts
 from discreet.schedules import GeometricEpochs
@@ -138,9 +138,8 @@ def dense_loops() -> list[Row]:
     def epochs(num_episodes: int) -> float:
         clock = Clock()
         triple = Triple(UCBVI(Azar(num_episodes, "bernstein", 0.003)), Exact(), GeometricEpochs())
-        spec = CountSpec.for_episodes(S, A, H, False, num_episodes)
         simulator = MDPSimulator(mdp, RewardLaw(), 0)
-        session = Session.open(triple, spec, num_episodes, NoiseSource.seeded(0))
+        session = Session.open(triple, Problem(S, A, H, num_episodes), NoiseSource.seeded(0))
         assert sum(epoch.users for epoch in play(session, rollouts(simulator), clock)) == num_episodes
         return clock.seconds / num_episodes
 

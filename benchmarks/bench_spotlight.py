@@ -7,14 +7,13 @@ import numpy as np
 from bench_loop import Row, dense_mdp, row
 from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
-from discreet.catalog import Problem, Triple, algorithm
+from discreet.catalog import Triple, algorithm
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import riverswim
 from discreet.mdp import FiniteMDP
-from discreet.people.counts import CountSpec
 from discreet.people.episodes import MDPSimulator
 from discreet.privacy.noise import NoiseSource
-from discreet.problem import PublicStructure
+from discreet.problem import Problem, PublicStructure
 from discreet.runs.simulation import Clock, play, rollouts
 from discreet.session import Session
 
@@ -32,15 +31,14 @@ def episodes_per_second(name: str, mdp: FiniteMDP, num_episodes: int, model: str
         num_episodes,
         True,
         epsilon=1.0 if private else None,
-        model=model,
+        trust=model,
         structure=PublicStructure(initial=mdp.initial),
     )
     triple: Triple = algorithm(name).build(problem)
     assert isinstance(triple.agent, Spotlight if private else UCBVI)
     clock = Clock()
-    spec = CountSpec.for_episodes(S, A, H, True, num_episodes)
     simulator = MDPSimulator(mdp, RewardLaw(), 0)
-    session = Session.open(triple, spec, num_episodes, NoiseSource.seeded(0))
+    session = Session.open(triple, problem, NoiseSource.seeded(0))
     assert sum(epoch.users for epoch in play(session, rollouts(simulator), clock)) == num_episodes
     return num_episodes / clock.seconds
 

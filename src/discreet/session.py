@@ -14,11 +14,12 @@ from discreet.catalog import Triple
 from discreet.mdp import Floats
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.people.losses import LossSpec
+from discreet.people.losses import Feedback, LossSpec
 from discreet.planning import Agent, Announcement, Plan
 from discreet.privacy.accounting import Guarantee
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.protocol import Announced, Stream
+from discreet.problem import Problem
 from discreet.releases.reports import Targets
 from discreet.schedules import Schedule, TwoClocks
 
@@ -54,6 +55,14 @@ class Epoch:
         return (self.plan.policy,) if self.targets is None else (self.plan.policy, self.targets)
 
 
+def statistic(problem: Problem, feedback: Feedback | None = None) -> CountSpec | LossSpec:
+    """What an episode becomes: sums of visits, transitions and rewards, or of an adversary's losses."""
+    if feedback is None:
+        sizes = problem.num_states, problem.num_actions, problem.horizon
+        return CountSpec.for_episodes(*sizes, problem.pooled, problem.num_episodes, problem.reward_range)
+    return LossSpec.for_episodes(problem.layers, feedback, problem.num_episodes)
+
+
 class Session:
     """`announce` an epoch, `add` its people one or many at a time, `release` once all have come; again, until
     `num_episodes` people have come and the session has `ended`.
@@ -79,19 +88,17 @@ class Session:
         self._announced = isinstance(stream, Announced)
 
     @classmethod
-    def open(
-        cls,
-        learner: Triple,
-        spec: CountSpec | LossSpec,
-        num_episodes: int,
-        noise: NoiseSource,
-        told: Sequence[str] = (),
-    ) -> Session:
-        """Open the learner's stream. `told`: what the learner knows about the problem, for the guarantee."""
+    def open(cls, learner: Triple, problem: Problem, noise: NoiseSource, feedback: Feedback | None = None) -> Session:
+        """Open the learner's stream; `feedback`: what is seen of an adversary's losses, where there is one."""
         privatizer: Any = learner.privatizer
-        limits = (spec,) if isinstance(spec, LossSpec) else (spec, num_episodes)
-        stream = privatizer.open(*limits, noise)
-        return cls(learner.agent, stream, learner.schedule, num_episodes, told)
+        spec, K = statistic(problem, feedback), problem.num_episodes
+        stream = privatizer.open(*((spec,) if isinstance(spec, LossSpec) else (spec, K)), noise)
+        return cls(learner.agent, stream, learner.schedule, K, problem.assumptions())
+
+    @property
+    def plan(self) -> Plan | None:
+        """What people follow, or followed last; None before anything was announced."""
+        return self._plan
 
     @property
     def guarantee(self) -> Guarantee:

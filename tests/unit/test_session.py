@@ -14,7 +14,7 @@ from discreet.privacy.sums.epochs import Epochs
 from discreet.privacy.trust.local import LocalSampled
 from discreet.releases.reports import Targets
 from discreet.runs.experiment import Experiment, Setting, generators, run
-from discreet.runs.regret import RegretCurve
+from discreet.runs.regret import Game, RegretCurve, checkpoints
 from discreet.runs.simulation import Clock, play, rollouts
 from discreet.schedules import FixedTimes
 from discreet.session import Session
@@ -23,12 +23,12 @@ SIZES = {"states": 3, "horizon": 4, "episodes": 300}
 TINY = {"env": "nonstationary-dirichlet", "states": 2, "horizon": 2, "episodes": 600}
 
 
-def experiments() -> dict[str, Experiment]:
-    """Every learner of counts or reports, in every model."""
+def experiments(runner: str) -> dict[str, Experiment]:
+    """Every learner of this kind, in every model."""
     found = {}
     for name, entry in ALGORITHMS.items():
         for model in entry.models if entry.private else (None,):
-            if entry.runner != "online":
+            if entry.runner != runner:
                 continue
             said = {"algorithm": name, **(TINY if entry.staged else SIZES)}
             if model is not None:
@@ -37,13 +37,13 @@ def experiments() -> dict[str, Experiment]:
     return found
 
 
-EXPERIMENTS = experiments()
+EXPERIMENTS, GAMES = experiments("online"), experiments("adversarial")
 
 
 def opened(experiment: Experiment, seed: int = 5) -> tuple[Setting, Session, MDPSimulator]:
     setting = Setting.of(experiment)
     environment, noise = generators(seed)
-    session = Session.open(setting.triple(experiment, seed), setting.spec, experiment.episodes, noise)
+    session = Session.open(setting.triple(seed), setting.problem, noise, setting.entry.feedback)
     return setting, session, MDPSimulator(setting.mdp, setting.law, environment)
 
 
@@ -85,6 +85,30 @@ def test_local_sessions_are_the_simulators_where_people_come_in_its_portions(nam
     assert same(curve, run(EXPERIMENTS[name], 5))
 
 
+@pytest.mark.parametrize("name", sorted(GAMES))
+def test_games_are_the_same_however_people_come(name):
+    """Counts and losses have clocks of their own; people bring their loss tables. (Local noise: as above.)"""
+    experiment, plans = GAMES[name], []
+    for most in (10**9,) if name.endswith("local") else (1, 37):
+        setting, session, simulator = opened(experiment)
+        plans.append([])
+        while not session.ended:
+            epoch = session.announce()
+            plans[-1].append((epoch.start, epoch.plan.policy.tobytes()))
+            while session.room:
+                following = min(time for time in checkpoints(experiment.episodes) if time > session.done)
+                n = min(session.room, most, int(following) - session.done)
+                tables = setting.sequence.losses(session.done, session.done + n)
+                session.add(simulator.rollout(epoch.plan.policy, n), tables)
+            session.release()
+    setting, session, simulator = opened(experiment)
+    clock = Clock()
+    game = Game(simulator, setting.sequence, experiment.episodes, clock)
+    simulated = [(epoch.start, epoch.plan.policy.tobytes()) for epoch in play(session, game.arrive, clock)]
+    assert all(each == simulated for each in plans)
+    assert len(simulated) > 3
+
+
 def test_an_epoch_is_public_before_anybody_arrives_and_stays_what_it_is():
     _, session, simulator = opened(Experiment("spotlight", epsilon=3.0, **SIZES))
     first = session.announce()
@@ -105,7 +129,7 @@ def test_an_epoch_is_public_before_anybody_arrives_and_stays_what_it_is():
 def small_session(privatizer=None) -> tuple[Session, MDPSimulator]:
     """Ten people in epochs of four, four and two."""
     setting = Setting.of(Experiment("dp-ucbvi", states=3, horizon=4, episodes=10, epsilon=1.0))
-    agent = setting.triple(Experiment("dp-ucbvi", states=3, horizon=4, episodes=10, epsilon=1.0)).agent
+    agent = setting.triple().agent
     stream = (privatizer or Epochs(Budget.pure(1.0))).open(setting.spec, 10, NoiseSource.seeded(0))
     session = Session(agent, stream, FixedTimes((4, 8)), 10, told=("public: a fact", "public: a fact"))
     return session, MDPSimulator(setting.mdp, setting.law, 0)

@@ -41,7 +41,7 @@ from discreet.people.episodes import MDPSimulator
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.reports import Reports
-from discreet.problem import PublicStructure
+from discreet.problem import Problem, PublicStructure
 from discreet.releases.reports import Alphabet, ConstantNoise, PrivateReports, Targets, UserNoise
 from discreet.runs.experiment import Experiment, run
 from discreet.session import Epoch
@@ -466,7 +466,7 @@ def same_plans(one, other):
 
 
 def built(mdp, **more):
-    problem = catalog.Problem(
+    problem = Problem(
         mdp.num_states,
         mdp.num_actions,
         mdp.horizon,

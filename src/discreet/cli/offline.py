@@ -18,7 +18,7 @@ from discreet.cli.privacy import one_of
 from discreet.cli.terminal import compilation_notice, interrupted, note, say, say_json, show, working
 
 if TYPE_CHECKING:
-    from discreet.bonuses import Kind
+    from discreet.bonuses import BonusKind
     from discreet.mdp import Floats
     from discreet.people.logs import LogFormat
     from discreet.privacy.accounting import Budget
@@ -433,7 +433,7 @@ def read_successors(path: Path) -> Mask:
     return found
 
 
-def penalty_of(text: str) -> Kind:
+def penalty_of(text: str) -> BonusKind:
     if text == "bernstein":
         return "bernstein"
     if text == "hoeffding":
@@ -559,7 +559,7 @@ def calibrate_offline(
 ) -> None:
     """How many users which budget needs, for a fit from logs; with a dimension, for the learners on features."""
     from discreet.privacy.accounting import Budget
-    from discreet.runs.feasibility import forecast
+    from discreet.runs.feasibility import forecast_fit
 
     log = log_format(str(states), str(actions), horizon, pooled)
     relation = one_of("--neighbours", neighbours)
@@ -572,7 +572,7 @@ def calibrate_offline(
     for factor in (0.1, 0.3, 1.0, 3.0, 10.0):
         each = epsilon * factor
         budget = Budget.approximate(each, delta) if delta else Budget.pure(each)
-        found[each] = {name: forecast(log, budget, users, relation, name, dimension=dimension) for name in names}
+        found[each] = {name: forecast_fit(log, budget, users, relation, name, dimension=dimension) for name in names}
     asked = found[epsilon][names[0]]
     if as_json:
         say_json(
@@ -580,7 +580,7 @@ def calibrate_offline(
                 "users": users,
                 "epsilon": epsilon,
                 "delta": delta,
-                "learners": {name: prospect.to_json() for name, prospect in found[epsilon].items()},
+                "learners": {name: outlook.to_json() for name, outlook in found[epsilon].items()},
                 "users_needed": {f"{each:g}": both[names[0]].users_needed for each, both in found.items()},
                 "verdict": asked.verdict,
             }

@@ -83,23 +83,13 @@ def prepared(experiment: Experiment) -> Ready:
     """Build everything but the run, so that whatever is wrong is said before anything is computed."""
     from discreet.privacy.noise import NoiseSource
     from discreet.runs.experiment import Setting
+    from discreet.session import Session
 
     explicit, setting = experiment.resolved, Setting.of(experiment)
-    if is_adversarial(experiment):
-        from discreet.runs.adversarial import checked
-
-        told = checked(explicit, setting.mdp)
-        if told is not None:
-            note(f"warning: {told}")
-        return Ready(explicit, setting)
-    triple = setting.triple(explicit)
-    triple.privatizer.open(setting.spec, explicit.episodes, NoiseSource.seeded(0))
-    if explicit.epsilon is not None:
-        from discreet.privacy.calibration import forecast
-
-        outlook = forecast(triple.privatizer, setting.spec, explicit.episodes, triple.schedule)
-        if not outlook.feasible:
-            note(f"warning: {outlook.verdict}")
+    triple = setting.triple()
+    Session.open(triple, setting.problem, NoiseSource.seeded(0), setting.entry.feedback)
+    if explicit.epsilon is not None and not (outlook := setting.forecast()).feasible:
+        note(f"warning: {outlook.verdict}")
     return Ready(explicit, setting)
 
 
