@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from discreet.privacy.trust.shuffle import Shuffle
     from discreet.problem import Problem, PublicStructure
     from discreet.releases.counts import PrivateCounts
-    from discreet.runs.experiment import Experiment, RunResult, run, run_seeds
+    from discreet.runs.experiment import Experiment, run, run_seeds
     from discreet.runs.feasibility import calibrate
     from discreet.runs.learning import Learned, learn
     from discreet.runs.report import plot
+    from discreet.runs.results import RunResult
 
 __all__ = [
     "Algorithm",
@@ -120,7 +121,7 @@ _HOMES = {
     "PublicStructure": "problem",
     "Reports": "privacy.trust.reports",
     "RewardLaw": "envs.rewards",
-    "RunResult": "runs.experiment",
+    "RunResult": "runs.results",
     "Shuffle": "privacy.trust.shuffle",
     "Toeplitz": "privacy.sums.toeplitz",
     "Tree": "privacy.sums.tree",

@@ -19,7 +19,7 @@ from discreet.cli import app, running
 from discreet.cli.settings import SETTINGS, useless
 from discreet.envs.registry import ENVIRONMENTS, make
 from discreet.privacy.sums.epochs import Epochs
-from discreet.runs import experiment, memory, results
+from discreet.runs import experiment, memory
 from discreet.runs.experiment import Experiment, Setting, run
 from discreet.runs.feasibility import LARGEST_EPSILON
 from discreet.runs.learning import learn
@@ -409,7 +409,7 @@ def test_u6_the_gap_of_the_last_policy_is_printed_beside_the_regret():
 
 def test_u6_the_last_policy_can_lose_less_than_the_best_fixed_one_and_the_sign_is_kept():
     found = run(Experiment("uc-o-reps", env="layered", episodes=400, adversary="iid"), 0)
-    gap = results.row_of(found).final_gap
+    gap = found.final_gap
     assert gap == pytest.approx(
         (found.final_value - found.value_optimal) / (found.value_random - found.value_optimal), abs=1e-12
     )

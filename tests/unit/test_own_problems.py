@@ -186,7 +186,7 @@ def test_u4_objects_run_in_parallel_and_can_be_pickled():
     alone = run_seeds(experiment, [0, 1])
     together = run_seeds(experiment, [0, 1], jobs=2)
     assert all((a.regret == b.regret).all() for a, b in zip(alone, together, strict=True))
-    assert all(result.experiment.id == experiment.id for result in together)
+    assert all(result.id == experiment.id for result in together)
 
 
 # Discounts and ends -------------------------------------------------------------------------------------------------

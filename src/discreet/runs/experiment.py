@@ -8,9 +8,8 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from importlib.metadata import version
 from typing import Any, get_args
 
 import numpy as np
@@ -20,15 +19,16 @@ from discreet.envs import registry
 from discreet.envs.adversaries import LossSequence, adversary
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import layers as reachable
-from discreet.mdp import FiniteMDP, Floats, Ints
+from discreet.mdp import FiniteMDP
 from discreet.occupancies import Layers
 from discreet.people.episodes import MDPSimulator
-from discreet.privacy.accounting import Guarantee, Neighbours
+from discreet.privacy.accounting import Neighbours
 from discreet.privacy.noise import NoiseSource
 from discreet.problem import Moments, Problem, PublicStructure
 from discreet.runs import identity, memory
 from discreet.runs.feasibility import LARGEST_EPSILON, Forecast, forecast_run
 from discreet.runs.regret import Game, RegretCurve
+from discreet.runs.results import RunResult, stamped
 from discreet.runs.simulation import Clock, compilable, play, play_compiled, rollouts
 from discreet.schedules import TwoClocks
 from discreet.session import Session, statistic
@@ -294,30 +294,6 @@ def _flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-@dataclass(frozen=True, eq=False)
-class RunResult:
-    """What a run leaves behind. Regret and returns are computed with the true model: simulation only, not private."""
-
-    experiment: Experiment
-    seed: int | None
-    checkpoints: Ints  # episodes
-    regret: Floats  # cumulative, at the checkpoints
-    random_regret: float  # of the uniform policy over all episodes
-    value_optimal: float
-    value_random: float
-    final_value: float
-    switches: int  # distinct consecutive policies
-    guarantee: Guarantee
-    seconds: float  # CPU time of the loop: plan, noise, rollout, update
-    diagnostics: dict[str, Any] = field(default_factory=dict)
-    version: str = field(default_factory=lambda: version("discreet"))
-
-    @property
-    def regret_ratio(self) -> float | None:
-        """Regret over that of the uniform random policy: 1 means nothing was learned."""
-        return float(self.regret[-1]) / self.random_regret if self.random_regret > 0 else None
-
-
 @dataclass(frozen=True)
 class Setting:
     """A built experiment: the model, the law of its rewards and what an adversary does, hidden from the learner, and
@@ -483,7 +459,16 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
     found = meter.measured()
     told = {"clipped_rewards": simulator.clipped} if setting.sequence is None else _of_losses(setting, triple)
     told |= _problem(experiment) | getattr(session.plan, "diagnostics", {}) | found.pop("diagnostics", {})
-    return RunResult(experiment, seed, guarantee=session.guarantee, seconds=clock.seconds, diagnostics=told, **found)
+    return RunResult(
+        experiment.id,
+        experiment.settings,
+        seed,
+        guarantee=session.guarantee,
+        seconds=clock.seconds,
+        diagnostics=told,
+        types={each.name: str(each.type).partition(" | ")[0] for each in fields(Experiment)},
+        **found,
+    )
 
 
 def _of_losses(setting: Setting, triple: catalog.Triple) -> dict[str, Any]:
@@ -527,9 +512,9 @@ def run_seeds(
     warm_up(experiment)
     results: list[RunResult] = []
     for result in _results(experiment, seeds, jobs, progress):
-        results.append(result)
+        results.append(stamped(result))
         if finished is not None:
-            finished(result)
+            finished(results[-1])
     return results
 
 
