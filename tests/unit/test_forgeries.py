@@ -38,7 +38,7 @@ KINDS = {
     "dp-vapvi": (STAGED, Budget.zcdp(50.0), {"features": PHI, "algorithm": "dp-vapvi"}),
     "split": (STAGED, Budget.zcdp(50.0), {"features": PHI, "algorithm": "dp-vapvi", "split": True}),
     "successors": (POOLED, Budget.pure(1.0), {"successors": np.ones((3, 2, 3), bool)}),
-    "thin": (POOLED, Budget.pure(0.01), {}),
+    "thin": (POOLED, Budget.pure(0.01), {"algorithm": "dp-apvi"}),
     "seeded": (POOLED, Budget.pure(1.0), {"seed": 3}),
     "open": (POOLED, None, {"algorithm": "apvi"}),
 }

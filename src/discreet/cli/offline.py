@@ -30,7 +30,7 @@ from discreet.cli.privacy import one_of
 from discreet.cli.terminal import compilation_notice, interrupted, note, say, say_json, show, working
 
 if TYPE_CHECKING:
-    from discreet.bonuses import Kind
+    from discreet.bonuses import BonusKind
     from discreet.mdp import Floats
     from discreet.offline.declaration import Declaration
     from discreet.people.logs import LogFormat
@@ -494,7 +494,7 @@ def read_successors(path: Path) -> Mask:
     return found
 
 
-def penalty_of(text: str) -> Kind:
+def penalty_of(text: str) -> BonusKind:
     if text == "bernstein":
         return "bernstein"
     if text == "hoeffding":
@@ -620,7 +620,7 @@ def calibrate_offline(
 ) -> None:
     """How many users which budget needs, for a fit from logs; with a dimension, for the learners on features."""
     from discreet.privacy.accounting import Budget
-    from discreet.runs.feasibility import forecast
+    from discreet.runs.feasibility import forecast_fit
 
     log = log_format(str(states), str(actions), horizon, pooled)
     relation = one_of("--neighbours", neighbours)
@@ -633,7 +633,7 @@ def calibrate_offline(
     for factor in (0.1, 0.3, 1.0, 3.0, 10.0):
         each = epsilon * factor
         budget = Budget.approximate(each, delta) if delta else Budget.pure(each)
-        found[each] = {name: forecast(log, budget, users, relation, name, dimension=dimension) for name in names}
+        found[each] = {name: forecast_fit(log, budget, users, relation, name, dimension=dimension) for name in names}
     asked = found[epsilon][names[0]]
     if as_json:
         say_json(
@@ -641,7 +641,7 @@ def calibrate_offline(
                 "users": users,
                 "epsilon": epsilon,
                 "delta": delta,
-                "learners": {name: prospect.to_json() for name, prospect in found[epsilon].items()},
+                "learners": {name: outlook.to_json() for name, outlook in found[epsilon].items()},
                 "users_needed": {f"{each:g}": both[names[0]].users_needed for each, both in found.items()},
                 "verdict": asked.verdict,
             }
@@ -663,7 +663,7 @@ def calibrate_declared(
     """What becomes of declared columns with so many users: known before any data is read."""
     from discreet.people.logs import LogFormat
     from discreet.privacy.accounting import Budget
-    from discreet.runs.feasibility import forecast
+    from discreet.runs.feasibility import forecast_fit
 
     relation = one_of("--neighbours", neighbours)
     budget = Budget.approximate(epsilon, delta) if delta else Budget.pure(epsilon)
@@ -677,7 +677,7 @@ def calibrate_declared(
         reward_range=declaration.reward_range,
         ended_pays=declaration.ended_pays,
     )
-    prospect = forecast(log, budget, users, relation)
+    outlook = forecast_fit(log, budget, users, relation)
     if as_json:
         say_json(
             {
@@ -685,8 +685,8 @@ def calibrate_declared(
                 "epsilon": epsilon,
                 "delta": delta,
                 "grid": grid_json(grid),
-                "learners": {"one-hot": prospect.to_json()},
-                "verdict": prospect.verdict,
+                "learners": {"one-hot": outlook.to_json()},
+                "verdict": outlook.verdict,
             }
         )
         return
@@ -694,4 +694,4 @@ def calibrate_declared(
     say(f"states: {grid.num_states}, with {declaration.num_actions} actions in each")
     say(f"unused columns: {', '.join(grid.unused) or 'none'}")
     say(f"users needed: {grid.users_needed:,} for these bins, {grid.users_for_all:,} for all columns")
-    say(f"verdict for {users:,} users at ε = {epsilon:g}: {prospect.verdict}")
+    say(f"verdict for {users:,} users at ε = {epsilon:g}: {outlook.verdict}")

@@ -13,7 +13,7 @@ from discreet.cli.terminal import compilation_notice, say, say_json, show
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from discreet.privacy.calibration import Calibration
+    from discreet.runs.feasibility import Calibration
 
 FAMILY_NAMES = {"N": "N visits", "T": "T transitions", "R": "R rewards", "losses": "losses"}
 
@@ -83,16 +83,16 @@ def calibrate(
         return
     for option in spoken(context, ("dimension", "declare", "state")):
         raise ValueError(f"{option} is for learners from logs: give --offline too")
-    from discreet.privacy import calibration
+    from discreet.runs import feasibility
 
     relation = one_of("--neighbours", neighbours)
     model, schedule = model or "joint", schedule or "epochs"
     if losses:
         if model != "joint" or pooled:
             raise ValueError("--losses is for the joint model, whose steps are never pooled")
-        found = calibration.calibrate_losses(states, actions, horizon, episodes, epsilon, delta, schedule, relation)
+        found = feasibility.calibrate_losses(states, actions, horizon, episodes, epsilon, delta, schedule, relation)
     else:
-        found = calibration.calibrate(
+        found = feasibility.calibrate(
             states, actions, horizon, episodes, epsilon, delta, model, schedule, relation, pooled
         )
     if as_json:
@@ -109,7 +109,7 @@ def calibrate(
 
 def check_epsilon(epsilon: float, largest: bool) -> None:
     """Refuse what is no budget; `largest`: also more than a run would take."""
-    from discreet.privacy.calibration import LARGEST_EPSILON
+    from discreet.runs.feasibility import LARGEST_EPSILON
 
     if epsilon == math.inf:
         raise ValueError("--epsilon is infinite: that is no privacy and needs no noise; give a number")

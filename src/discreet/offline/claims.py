@@ -157,7 +157,7 @@ NEEDS = (
     r"(; (the well-visited part can be learned; [\d,]+ users would be comfortable"
     r"|too few users: nothing but the most visited pairs can be learned; about [\d,]+ are needed))?"
 )
-THIN = r"only \d+ % of the state-action pairs stand out of the noise"
+THIN = "only {:.0f} % of the state-action pairs stand out of the noise"
 OTHERS = (
     r"the lower bound on the policy's value is [0-9.e+-]+, the least that is possible: the width of the release "
     r"proves nothing about it, which says little about how good it is",
@@ -468,7 +468,8 @@ def _text_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     covered = _number(estimate, "covered_state_actions")
     if not 0.0 <= covered <= 1.0:
         problems.append("the share of state-action pairs that stand out is not between 0 and 1")
-    shown, thin = list(document["warnings"]), VACUOUS + NEEDS if covered <= 0.2 else THIN if covered < 0.5 else None
+    thin = VACUOUS + NEEDS if covered <= 0.2 else THIN.format(100 * covered) + NEEDS if covered < 0.5 else None
+    shown = list(document["warnings"])
     for text in [*([NOT_PRIVATE] if unprotected(document) else []), *([SIMULATED] if simulation else [])]:
         if text not in shown:
             problems.append(f"a warning is missing: {text}")

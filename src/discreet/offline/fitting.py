@@ -14,7 +14,7 @@ from typing import Any, get_args
 import duckdb
 import numpy as np
 
-from discreet.bonuses import Kind
+from discreet.bonuses import BonusKind
 from discreet.catalog import ALGORITHMS as CATALOG
 from discreet.catalog import MODES, Algorithm
 from discreet.mdp import FiniteMDP, Floats, distributions
@@ -31,7 +31,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.problem import Mask, PublicStructure
 from discreet.provenance import source_digest
 from discreet.releases.regressions import normalised_features
-from discreet.runs.feasibility import NEEDED, Prospect, forecast
+from discreet.runs.feasibility import Forecast, forecast_fit
 from discreet.valuation import Start
 
 FROM_LOGS = {name: entry for name, entry in CATALOG.items() if entry.runner == "offline"}
@@ -160,7 +160,7 @@ def fit(
     *,
     algorithm: str = "auto",
     mode: str = "practical",
-    bonus: Kind = "bernstein",
+    bonus: BonusKind = "bernstein",
     confidence_scale: float | None = None,
     neighbours: Neighbours = "replace",
     rewards: Floats | None = None,
@@ -308,7 +308,7 @@ def _counters(log: LogFormat) -> int:
 
 def _check_options(name: str, bonus: str, scale: float | None, split: bool, rewards: Floats | None) -> None:
     """Refuse what a learner would ignore."""
-    if bonus not in get_args(Kind):
+    if bonus not in get_args(BonusKind):
         raise ValueError(f"bonus is {bonus!r}; it must be bernstein or hoeffding")
     if bonus == "hoeffding" and name not in ("dp-apvi", "apvi"):
         raise ValueError(f"{name} has no Hoeffding form; dp-apvi and apvi have one")
@@ -434,11 +434,12 @@ def _fitted(
     support = task.declared.successors
     if support is not None:  # of the pairs that are possible
         covered = float(learned.known[np.broadcast_to(support.any(axis=-1), learned.known.shape)].mean())
-    prospect = None
+    outlook = None
     if private:
         known, dimension = task.rewards is not None, None if task.features is None else task.features.shape[2]
-        prospect = forecast(log, task.budget, num_users, task.neighbours, choice.algorithm, known, dimension, support)
-    warnings = [*told, *_warnings(learned, covered, prospect)]
+        public = known, dimension, support
+        outlook = forecast_fit(log, task.budget, num_users, task.neighbours, choice.algorithm, *public)
+    warnings = [*told, *_warnings(learned, covered, outlook)]
     if task.noise.simulation:
         warnings.insert(0, claims.SIMULATED)
     if not math.isfinite(guarantee.epsilon) and guarantee.rho is None:
@@ -501,14 +502,14 @@ def _support_text(support: Mask) -> str:
     return f"{int(support.sum())} of {support.size}, sha256 of the packed bits {digest}"
 
 
-def _warnings(learned: Outcome, covered: float, prospect: Prospect | None) -> list[str]:
+def _warnings(learned: Outcome, covered: float, outlook: Forecast | None) -> list[str]:
     """From the release and public numbers only."""
     found = []
+    needed = f"; {outlook.verdict}" if outlook is not None and not outlook.feasible else ""
     if covered <= HARDLY:
-        needed = f"; {prospect.verdict}" if prospect is not None and prospect.signal < NEEDED else ""
         found.append(f"vacuous: hardly more state-action pairs stand out than noise alone would show{needed}")
     elif covered < 0.5:
-        found.append(f"only {100 * covered:.0f} % of the state-action pairs stand out of the noise")
+        found.append(claims.THIN.format(100 * covered) + needed)
     worth = learned.estimate
     if worth["value_lower"] <= worth["possible_values"][0] and covered > HARDLY:
         found.append(

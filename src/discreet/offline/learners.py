@@ -12,7 +12,7 @@ import numpy as np
 from discreet.agents.apvi import APVI
 from discreet.agents.one_hot import Estimate, OneHotVI
 from discreet.agents.vapvi import VAPVI
-from discreet.bonuses import Kind
+from discreet.bonuses import BonusKind
 from discreet.mdp import Floats, Ints
 from discreet.offline.declaration import Grid
 from discreet.people.counting import LoggedData, Repairs
@@ -56,7 +56,7 @@ class Task:
     neighbours: Neighbours
     noise: NoiseSource
     mode: str = "practical"
-    bonus: Kind = "bernstein"  # what is taken off, in the learners that have both forms
+    bonus: BonusKind = "bernstein"  # what is taken off, in the learners that have both forms
     confidence_scale: float | None = None  # factor on it; None: the learner's own
     rewards: Floats | None = None  # (G, S, A), declared public
     start: Start | None = None  # declared public
