@@ -7,7 +7,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -26,6 +26,7 @@ from discreet.privacy.families import (
     calibrated,
     check_common,
     chosen_mechanism,
+    reward_rounding,
     share_weights,
 )
 from discreet.privacy.noise import NoiseSource
@@ -71,19 +72,6 @@ class CountPrivatizer:
         )
 
 
-class Settings(Protocol):
-    """What a stream asks of its privatizer."""
-
-    @property
-    def budget(self) -> Budget: ...
-    @property
-    def neighbours(self) -> Neighbours: ...
-    @property
-    def beta(self) -> float: ...
-    @property
-    def episodes_per_user(self) -> int: ...
-
-
 class CountStream(Keeper, ABC):
     """Takes in users, gives out noisy sums. Raw sums stay in `_sums`; nothing made here refers to them.
 
@@ -96,7 +84,7 @@ class CountStream(Keeper, ABC):
 
     def __init__(
         self,
-        privatizer: Settings,
+        privatizer: CountPrivatizer,
         spec: CountSpec,
         num_episodes: int,
         noise: NoiseSource,
@@ -140,7 +128,19 @@ class CountStream(Keeper, ABC):
         return self._mechanism.value
 
     @abstractmethod
-    def _widths(self) -> PerTable: ...
+    def _width(self, family: Family, beta: float) -> Any:
+        """Of one table, all releases together, in integer units; a number or one per counter."""
+
+    def _bounds(self, users: int) -> PerTable:
+        """Widths of all tables together after so many users: β is divided over those that are released."""
+        released = [family for family in self._families if family.entry is not None]
+        widths = {family.name: self._width(family, self._beta / len(released)) for family in released}
+        if "rewards" in widths:
+            widths["rewards"] = widths["rewards"] + reward_rounding(self._sums.spec, users)
+        return natural(self._families, [widths.get(family.name, 0.0) for family in self._families])
+
+    def _widths(self) -> PerTable:
+        return self._bounds(self._crowd.size)
 
     def _deviations(self) -> PerTable:
         return natural(self._families, [self._mechanism.spread * family.deviation for family in self._families])
@@ -193,9 +193,6 @@ class CountStream(Keeper, ABC):
         for name, value in state.items():
             setattr(self, name, value)
         self._mechanism.restore(mechanism)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a stream holds raw sums and cannot be pickled or copied; use checkpoint(key)")
 
 
 def released(
