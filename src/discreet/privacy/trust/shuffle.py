@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from discreet.device.bits import BitEncoder, CountBits
+from discreet.device.bits import BitEncoder, Changes, CountBits
 from discreet.device.sampler import below
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec, users_of
@@ -29,7 +29,6 @@ from discreet.privacy.sums.sums import cells_of_counters, windowed
 from discreet.privacy.trust.reports import checked_episodes
 from discreet.privacy.trust.shuffle_law import (
     BitLaw,
-    Changes,
     ShuffledStream,
     check_shuffle,
     entry_of,
@@ -41,11 +40,6 @@ from discreet.releases.batches import Batch
 from discreet.releases.counts import PerTable, PrivateCounts
 
 Calibration = Literal["exact", "paper"]
-
-
-def most_cells(spec: CountSpec) -> int:
-    """Cells one user can visit for the first time: one per step, and no more than there are."""
-    return min(spec.horizon, spec.stages * spec.num_states * spec.num_actions)
 
 
 def summed_bits(episodes: Episodes | Counts, spec: CountSpec, noise: NoiseSource) -> Ints:
@@ -132,7 +126,7 @@ class Shuffle:
         """The noise of a batch of all counters, or of one layer's visits and transitions."""
         assert self.budget.epsilon is not None
         epsilon, delta = self.budget.epsilon, self.budget.delta
-        changes = Changes.of(2 if layer else 3 * most_cells(spec), self.neighbours)
+        changes = Changes.of(2 if layer else 3 * spec.tables.most_first_visits, self.neighbours)
         printed = None
         if self.calibration == "paper" and math.isfinite(epsilon):
             printed = binomial.printed_bits(epsilon / (3 * spec.horizon), delta)

@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from discreet.device.bits import HALF, BitEncoder, Messages, Statistic, honest_users
+from discreet.device.bits import HALF, BitEncoder, Changes, Messages, Statistic, honest_users
 from discreet.mdp import Ints
 from discreet.privacy import binomial
-from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours
+from discreet.privacy.accounting import Budget, LedgerEntry
 from discreet.privacy.crowd import Keeper
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
@@ -18,18 +18,6 @@ from discreet.privacy.trust.shuffler import Tally, noise_sums, tally
 
 MECHANISM = "shuffled-bits"
 TRUSTED = "a shuffler permutes the single messages of every complete batch and reveals nothing else"
-
-
-class Changes(NamedTuple):
-    """How many counters one user can lower and raise at once."""
-
-    down: int
-    up: int
-
-    @classmethod
-    def of(cls, most: int, neighbours: Neighbours) -> Changes:
-        """A user of at most `most` ones against another such user, or against one without any."""
-        return cls(most, most if neighbours == "replace" else 0)
 
 
 class Bits(NamedTuple):

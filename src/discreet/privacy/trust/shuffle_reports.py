@@ -6,16 +6,15 @@ import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from discreet.device.bits import BitEncoder, FirstVisitBits, honest_users
+from discreet.device.bits import BitEncoder, Changes, FirstVisitBits, honest_users
 from discreet.mdp import Floats
 from discreet.people.counts import CountSpec
 from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.trust.reports import ReportStream, cells_met, lost_per_cell, typical
+from discreet.privacy.trust.reports import ReportStream, users_lost
 from discreet.privacy.trust.shuffle_law import (
     BitLaw,
-    Changes,
     ShuffledStream,
     check_shuffle,
     entry_of,
@@ -75,8 +74,7 @@ class ShuffleReports:
         There the deviation is 2.8 at ε = 1; users are in proportion to it. Not a bound.
         """
         deviation = math.sqrt(self.law().variance(10_000)) if math.isfinite(self.law().epsilon) else 0.0
-        per_cell = lost_per_cell(typical(spec, self.structure) if branching is None else branching)
-        return per_cell / 2.8 * deviation * cells_met(spec)
+        return deviation / 2.8 * users_lost(spec, self.structure, branching)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ShuffleReportStream:
         return ShuffleReportStream(self, spec, num_episodes, noise)
