@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from discreet.kernels.models import scaled_tables
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.privacy.accounting import Budget, Model, Neighbours, guarantee_of
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Model, Neighbours, guarantee_of
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import (
     Family,
@@ -45,6 +45,22 @@ def assumptions(num_episodes: int, noise: NoiseSource, *others: str) -> tuple[st
     """What the guarantee of a stream rests on, in words."""
     declared = f"at most {num_episodes} episodes, declared in advance"
     return (declared, *others, *((SIMULATION,) if noise.simulation else ()))
+
+
+def stated(
+    entries: Iterable[LedgerEntry | None],
+    model: Model,
+    neighbours: Neighbours,
+    budget: Budget | None,
+    num_episodes: int,
+    noise: NoiseSource,
+    *told: str,
+    episodes_per_user: int = 1,
+) -> Guarantee:
+    """What a stream of at most so many episodes guarantees, whatever it will be asked for."""
+    words = assumptions(num_episodes, noise, *told)
+    paid = [entry for entry in entries if entry is not None]
+    return guarantee_of(paid, model, neighbours, budget, episodes_per_user=episodes_per_user, assumptions=words)
 
 
 @dataclass(frozen=True)
@@ -107,14 +123,13 @@ class CountStream(Keeper, ABC):
         self._drawn = False  # whether the noise of the present sums has been drawn
         self._covered = 0  # users in closed blocks
         self._last: PrivateCounts | None = None
-        self.guarantee = guarantee_of(
-            [family.entry for family in families if family.entry is not None],
-            model,
-            privatizer.neighbours,
-            None if printed else privatizer.budget,
-            episodes_per_user=privatizer.episodes_per_user,
-            assumptions=(*assumptions(num_episodes, noise, *told), *((PRINTED,) if printed else ())),
+        entries, budget = [family.entry for family in families], None if printed else privatizer.budget
+        each = privatizer.episodes_per_user
+        self.guarantee = stated(
+            entries, model, privatizer.neighbours, budget, num_episodes, noise, *told, episodes_per_user=each
         )
+        if printed:
+            self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PRINTED))
 
     def _advance(self) -> None:
         """Close the block of users since the last release, or refuse it before anything is drawn."""

@@ -14,7 +14,8 @@ from discreet.people.counts import CountSpec
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.trust.local import ONE_REPORT, check_local, kept_words, stated, summed_messages, unary_flips
+from discreet.privacy.sums.streams import stated
+from discreet.privacy.trust.local import ONE_REPORT, check_local, kept_words, summed_messages, unary_flips
 from discreet.privacy.trust.reports import ReportStream, lost_per_cell, users_lost
 from discreet.problem import PublicStructure
 from discreet.releases.reports import UserNoise
@@ -57,7 +58,7 @@ class LocalReportStream(ReportStream):
         spread = math.sqrt(self._law.per_user(10**9))
         entry = LedgerEntry("reports", "randomised-answer", "l1", 2.0, spread, 1, self._epsilon)
         told = (ONE_REPORT, *structure.assumptions())
-        self.guarantee = stated([entry], privatizer.budget, num_episodes, noise, told)
+        self.guarantee = stated([entry], "local", "replace", privatizer.budget, num_episodes, noise, *told)
         self._encoder: ReportEncoder | None = None
 
     @property

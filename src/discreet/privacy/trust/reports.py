@@ -14,11 +14,11 @@ from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec, Sensitivity
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
-from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours, guarantee_of
+from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import check_common, paid
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
-from discreet.privacy.sums.streams import assumptions
+from discreet.privacy.sums.streams import stated
 from discreet.problem import PublicStructure
 from discreet.releases.items import Items
 from discreet.releases.reports import ConstantNoise, PrivateReports, ReportNoise, Targets
@@ -163,13 +163,10 @@ class CuratorReportStream(ReportStream):
         super().__init__(spec, structure, num_episodes, noise, law, privatizer.reports)
         self._scale = entry.scale
         public = "targets and epoch lengths depend on public numbers and releases only"
-        self.guarantee = guarantee_of(
-            [entry],
-            "joint",
-            privatizer.neighbours,
-            privatizer.budget,
-            episodes_per_user=privatizer.episodes_per_user,
-            assumptions=assumptions(num_episodes, noise, public, *structure.assumptions()),
+        told, each = (public, *structure.assumptions()), privatizer.episodes_per_user
+        budget, neighbours = privatizer.budget, privatizer.neighbours
+        self.guarantee = stated(
+            [entry], "joint", neighbours, budget, num_episodes, noise, *told, episodes_per_user=each
         )
 
     def _estimate(self) -> tuple[Ints, float]:

@@ -20,11 +20,11 @@ from discreet.people.counts import Counts, CountSpec, users_of
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy import binomial
-from discreet.privacy.accounting import Budget, Guarantee, Neighbours, guarantee_of, no_privacy
+from discreet.privacy.accounting import Budget, Guarantee, Neighbours, no_privacy
 from discreet.privacy.crowd import Crowd
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import released
+from discreet.privacy.sums.streams import released, stated
 from discreet.privacy.sums.sums import cells_of_counters, windowed
 from discreet.privacy.trust.reports import checked_episodes
 from discreet.privacy.trust.shuffle_law import (
@@ -33,7 +33,7 @@ from discreet.privacy.trust.shuffle_law import (
     check_shuffle,
     entry_of,
     printed_guarantee,
-    shared_assumptions,
+    told,
 )
 from discreet.privacy.trust.shuffler import Tally, estimated
 from discreet.releases.batches import Batch
@@ -141,13 +141,9 @@ class Shuffle:
         if law.printed is not None:
             epsilon = printed_guarantee(law, num_episodes)
             budget = Budget.approximate(epsilon, law.delta)
-        return guarantee_of(
-            [entry_of(law, "visits, transitions, rewards", epsilon)],
-            "shuffle",
-            self.neighbours,
-            budget if math.isfinite(epsilon) else None,
-            assumptions=shared_assumptions(num_episodes, noise, self.honest),
-        )
+        entries = [entry_of(law, "visits, transitions, rewards", epsilon)]
+        spent = budget if math.isfinite(epsilon) else None
+        return stated(entries, "shuffle", self.neighbours, spent, num_episodes, noise, *told(self.honest))
 
 
 class _CountStream(ShuffledStream):

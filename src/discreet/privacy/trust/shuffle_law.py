@@ -13,7 +13,6 @@ from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget, LedgerEntry
 from discreet.privacy.crowd import Keeper
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.trust.shuffler import Tally, noise_sums, tally
 
 MECHANISM = "shuffled-bits"
@@ -132,15 +131,14 @@ def entry_of(law: BitLaw, statistic: str, epsilon: float) -> LedgerEntry:
     )
 
 
-def shared_assumptions(num_episodes: int, noise: NoiseSource, honest: float, *others: str) -> tuple[str, ...]:
+def told(honest: float, *others: str) -> tuple[str, ...]:
+    """What guarantees of shuffled bits rest on, in words."""
     reliable = (
         "all users of a batch add their noise"
         if honest == 1.0
         else (f"at least a fraction {honest:g} of the users of every batch add their noise and keep it to themselves")
     )
-    return assumptions(
-        num_episodes, noise, TRUSTED, reliable, "batch sizes depend on public numbers and releases only", *others
-    )
+    return TRUSTED, reliable, "batch sizes depend on public numbers and releases only", *others
 
 
 # Streams ------------------------------------------------------------------------------------------------------------

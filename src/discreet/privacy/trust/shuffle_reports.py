@@ -9,16 +9,17 @@ from functools import lru_cache
 from discreet.device.bits import BitEncoder, Changes, FirstVisitBits, honest_users
 from discreet.mdp import Floats
 from discreet.people.counts import CountSpec
-from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
+from discreet.privacy.accounting import Budget, Neighbours
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.sums.streams import stated
 from discreet.privacy.trust.reports import ReportStream, users_lost
 from discreet.privacy.trust.shuffle_law import (
     BitLaw,
     ShuffledStream,
     check_shuffle,
     entry_of,
-    shared_assumptions,
+    told,
 )
 from discreet.privacy.trust.shuffler import Tally, estimated
 from discreet.problem import PublicStructure
@@ -86,14 +87,11 @@ class ShuffleReportStream(ReportStream, ShuffledStream):
     def __init__(self, privatizer: ShuffleReports, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         structure, self._bits = privatizer.structure, privatizer.law()
         super().__init__(spec, structure, num_episodes, noise, ShuffleNoise(self._bits))
-        told = (*structure.assumptions(), "targets depend on public numbers and releases only")
-        self.guarantee = guarantee_of(
-            [entry_of(self._bits, "reports", self._bits.epsilon)],
-            "shuffle",
-            privatizer.neighbours,
-            privatizer.budget if math.isfinite(self._bits.epsilon) else None,
-            assumptions=shared_assumptions(num_episodes, noise, privatizer.honest, *told),
-        )
+        public = (*structure.assumptions(), "targets depend on public numbers and releases only")
+        entries = [entry_of(self._bits, "reports", self._bits.epsilon)]
+        budget = privatizer.budget if math.isfinite(self._bits.epsilon) else None
+        words = told(privatizer.honest, *public)
+        self.guarantee = stated(entries, "shuffle", privatizer.neighbours, budget, num_episodes, noise, *words)
 
     def encoder(self, users: int) -> BitEncoder:
         """What exactly so many users of the open epoch are sent."""
