@@ -318,7 +318,7 @@ def test_measurements_of_the_toeplitz_code_move_by_at_most_the_stated_sensitivit
     for her, instead in pairs:
         measured = []
         for one in (her, instead):
-            stream = Toeplitz(Budget.zcdp(1.0), 5).open(spec, 5, NoiseSource.seeded(0))
+            stream = Toeplitz(Budget.zcdp(1.0), num_blocks=5).open(spec, 5, NoiseSource.seeded(0))
             for user in [one, *random_episodes(spec, 4)]:
                 stream.add(user)
                 stream.release()

@@ -242,7 +242,7 @@ def test_messages_have_the_law_of_the_simulation_where_coins_decide_what_is_aske
             stream.close_counts()
             stream.close_losses()
             release = stream.release()
-            inside = stream.spec.triple_index >= 0
+            inside = stream.spec.tables.triple_index >= 0
             results.append(
                 np.concatenate([release.transitions[:-1][inside], release.losses[LAYERS.mask].reshape(-1)])
             )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.releases.counts import PerTable, PrivateCounts, never_falling
+from discreet.releases.counts import PerTable, PrivateCounts
 
 
 def release(visits, transitions, rewards, **options):
@@ -75,24 +75,3 @@ def test_on_the_good_event_the_shifted_count_brackets_the_truth():
 def test_releases_are_read_only():
     with pytest.raises(ValueError, match="read-only"):
         release([[[1]]], [[[[1]]]], [[[1]]]).visits[0, 0, 0] = 2.0
-
-
-def test_counts_that_cannot_fall_do_not_and_keep_their_widths():
-    """Errors of at most e before, errors of at most e after, and less error on average where noise fell."""
-    rng = np.random.default_rng(3)
-    e, before, gained = 10.0, 0.0, 0.0
-    for _ in range(200):
-        first = rng.integers(0, 30, (1, 2, 2)).astype(float)
-        second = first + rng.integers(0, 4, (1, 2, 2))
-        releases = [
-            PrivateCounts(n + rng.uniform(-e, e, n.shape), np.zeros((1, 2, 2, 2)), n, 1, k)
-            for k, n in enumerate((first, second))
-        ]
-        cleaned = never_falling(*releases)
-        assert (cleaned.visits >= releases[0].visits).all()
-        assert (np.abs(cleaned.visits - second) <= e).all()
-        before += np.abs(releases[1].visits - second).sum()
-        gained += np.abs(cleaned.visits - second).sum()
-    assert gained < before
-    with pytest.raises(ValueError, match="the earlier one first"):
-        never_falling(releases[1], releases[0])

@@ -37,7 +37,7 @@ PRIVATIZERS = {
     "tree-constant": Tree(Budget.pure(1.0), constant_noise=True, publish_final=True),
     "epochs": Epochs(Budget.pure(1.0)),
     "epochs-restart": Epochs(Budget.zcdp(1.0), window="restart"),
-    "toeplitz": Toeplitz(Budget.zcdp(1.0), 16),
+    "toeplitz": Toeplitz(Budget.zcdp(1.0), num_blocks=16),
     "one-shot": OneShot(Budget.pure(1.0)),
 }
 privatizers = pytest.mark.parametrize("privatizer", PRIVATIZERS.values(), ids=PRIVATIZERS)

@@ -12,7 +12,7 @@ import pytest
 from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Practical
-from discreet.device.bits import HALF, CountBits
+from discreet.device.bits import HALF, Changes, CountBits
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import riverswim
 from discreet.people.counts import Counts, CountSpec
@@ -24,7 +24,7 @@ from discreet.privacy.audit.attacks import MECHANISMS, Settings, audit
 from discreet.privacy.audit.games import audited
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches, summed_bits
-from discreet.privacy.trust.shuffle_law import BitLaw, Changes, honest_epsilon
+from discreet.privacy.trust.shuffle_law import BitLaw, honest_epsilon
 from discreet.privacy.trust.shuffle_reports import ShuffleNoise, ShuffleReports
 from discreet.privacy.trust.shuffler import Shuffler
 from discreet.problem import PublicStructure

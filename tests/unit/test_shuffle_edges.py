@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from discreet.device import Tables
-from discreet.device.bits import HALF, MESSAGE, BitEncoder, CountBits, FirstVisitBits, submit_file
+from discreet.device.bits import HALF, MESSAGE, BitEncoder, Changes, CountBits, FirstVisitBits, submit_file
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
@@ -22,7 +22,7 @@ from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches, summed_bits
-from discreet.privacy.trust.shuffle_law import BitLaw, Changes, printed_guarantee
+from discreet.privacy.trust.shuffle_law import BitLaw, printed_guarantee
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
 from discreet.privacy.trust.shuffler import BadBatch, Shuffler, main, shuffle_files, tally
 from discreet.problem import PublicStructure

@@ -44,7 +44,7 @@ def test_the_decoder_inverts_the_rounded_code_exactly_enough(num_blocks, bits):
 
 def test_a_release_is_the_decoded_measurements_and_its_error_the_decoded_noise():
     noise = RecordedNoise(NoiseSource.seeded(4))
-    stream = Toeplitz(BUDGET, 6).open(SPEC, 30, noise)
+    stream = Toeplitz(BUDGET, num_blocks=6).open(SPEC, 30, noise)
     users = random_episodes(SPEC, 12)
     sizes = [math.prod(shape) for shape in SPEC.shapes().values()]
     blocks = []
@@ -87,7 +87,7 @@ def test_many_blocks_are_quieter_than_the_tree():
 
 
 def test_thousands_of_blocks_work():
-    stream = Toeplitz(BUDGET, 3000).open(SPEC, 3000, NoiseSource.seeded(0))
+    stream = Toeplitz(BUDGET, num_blocks=3000).open(SPEC, 3000, NoiseSource.seeded(0))
     users = random_episodes(SPEC, 40)
     for user in users:
         stream.add(user)
@@ -99,7 +99,7 @@ def test_thousands_of_blocks_work():
 
 def test_more_blocks_than_declared_are_refused_before_anything_is_drawn():
     noise = RecordedNoise(NoiseSource.seeded(0))
-    stream = Toeplitz(BUDGET, 2).open(SPEC, 9, noise)
+    stream = Toeplitz(BUDGET, num_blocks=2).open(SPEC, 9, noise)
     users = random_episodes(SPEC, 3)
     for user in users[:2]:
         stream.add(user)
@@ -113,24 +113,27 @@ def test_more_blocks_than_declared_are_refused_before_anything_is_drawn():
 
 def test_before_the_first_user_the_release_is_zero_and_free():
     noise = RecordedNoise(NoiseSource.seeded(0))
-    release = Toeplitz(BUDGET, 2).open(SPEC, 9, noise).release()
+    release = Toeplitz(BUDGET, num_blocks=2).open(SPEC, 9, noise).release()
     assert not noise.drawn
     assert not release.transitions.any()
 
 
 def test_coefficients_get_coarser_where_the_numbers_need_room():
     fine = CountSpec(2, 2, 2, pooled=False, grid=2.0**-28)
-    grids = Toeplitz(BUDGET, 16).grids(fine, 1000)
+    grids = Toeplitz(BUDGET, num_blocks=16).grids(fine, 1000)
     assert grids["visits"] == MOST_BITS
     assert FEWEST_BITS <= grids["rewards"] < MOST_BITS
     with pytest.raises(ValueError, match="coarser reward grid"):
-        Toeplitz(BUDGET, 16).open(CountSpec(2, 2, 2, pooled=False, grid=2.0**-36), 1000, NoiseSource.seeded(0))
+        Toeplitz(BUDGET, num_blocks=16).open(
+            CountSpec(2, 2, 2, pooled=False, grid=2.0**-36), 1000, NoiseSource.seeded(0)
+        )
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"budget": Budget.pure(1.0), "num_blocks": 4}, "Gaussian"),
+        ({"budget": BUDGET, "mechanism": "laplace", "num_blocks": 4}, "Gaussian"),
         ({"budget": BUDGET, "num_blocks": 0}, "num_blocks"),
         ({"budget": BUDGET, "num_blocks": 2.5}, "num_blocks"),
         ({"budget": BUDGET, "num_blocks": LARGEST_HISTORY}, "fewer blocks"),

@@ -14,7 +14,7 @@ import secrets
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +41,20 @@ def _check_tables(tables: Tables) -> None:
 
 
 # Users --------------------------------------------------------------------------------------------------------------
+
+
+class Changes(NamedTuple):
+    """How many counters one user can lower and raise at once."""
+
+    down: int
+    up: int
+
+    @classmethod
+    def of(cls, most: int, neighbours: Relation) -> Changes:
+        """A user of at most `most` ones against another such user, or against one without any."""
+        if neighbours not in ("replace", "zero-out"):
+            raise ValueError(f"neighbours is {neighbours!r}; it must be 'replace' or 'zero-out'")
+        return cls(most, most if neighbours == "replace" else 0)
 
 
 @dataclass(frozen=True)
@@ -76,7 +90,7 @@ class CountBits:
     @property
     def most_changes(self) -> int:
         """Counters one user can switch on: three per cell she can visit first, or two in one layer."""
-        return 3 * min(self.tables.horizon, self.tables.cells[0]) if self.layer is None else 2
+        return 3 * self.tables.most_first_visits if self.layer is None else 2
 
     def ones(self, states: ArrayLike, actions: ArrayLike, rewards: ArrayLike, noise: Randomness) -> Ints:
         """The counters of one episode: raw, they stay on the device. None at all for what is no episode."""
@@ -200,12 +214,9 @@ class BitEncoder:
 
     # How private it is ------------------------------------------------------------------------------------------
 
-    def changes(self, neighbours: Relation = "replace") -> tuple[int, int]:
+    def changes(self, neighbours: Relation = "replace") -> Changes:
         """How many counters fall and rise at most: one user against another, or against nobody."""
-        if neighbours not in ("replace", "zero-out"):
-            raise ValueError(f"neighbours is {neighbours!r}; it must be 'replace' or 'zero-out'")
-        most = self.statistic.most_changes
-        return most, most if neighbours == "replace" else 0
+        return Changes.of(self.statistic.most_changes, neighbours)
 
     def _noise(self, honest: float) -> int:
         """Noise bits per counter that can be relied on; 0 where all of them are zero for all practical purposes."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.device.sampler import Ints, Randomness, below, biased, unary_cost
-from discreet.device.tables import LARGEST, Floats, all_inside, numbers
+from discreet.device.tables import LARGEST, Floats, all_inside, check_grid, numbers
 from discreet.device.wire import (
     Encoder,
     Readers,
@@ -63,8 +63,7 @@ class LossTables:
             increasing = all(a < b for a, b in pairwise(layer))
             if not increasing or layer[0] < 0 or layer[-1] >= self.num_states:
                 raise ValueError(f"the states of a layer must be increasing, in 0..{self.num_states - 1}")
-        if math.frexp(self.grid)[0] != 0.5 or not 1.0 / LARGEST < self.grid <= 1.0:
-            raise ValueError(f"grid is {self.grid}; it must be a power of two, at most 1")
+        check_grid(self.grid)
         if self.horizon * self.num_states**2 * self.num_actions > _MOST_ENTRIES:
             raise ValueError("the layers have more than 2²⁸ triples; no device can report on them")
         if self.horizon * self.units >= LARGEST:
@@ -183,12 +182,15 @@ class LossTables:
 
     def counters(self, states: Any, actions: Any, losses: Any) -> tuple[Ints, Ints, Ints]:
         """Visits, transitions and losses of one record: raw, they stay on the device."""
-        cells, units = self.read(states, actions, losses)
+        return self.summed(*self.read(states, actions, losses))
+
+    def summed(self, cells: Ints, units: Ints) -> tuple[Ints, Ints, Ints]:
+        """Visits, transitions and losses of walks (n, H), −1 where one cannot be read, with losses (n, XA)."""
         walked = cells[cells[:, 0] >= 0]
         return (
             np.bincount(walked.reshape(-1), minlength=self.cells[0]),
             np.bincount(self.triples(walked).reshape(-1), minlength=self.cells[1]),
-            units[0],
+            units.sum(axis=0),
         )
 
     def items(self, cells: Ints, units: Ints, noise: Randomness) -> Ints:

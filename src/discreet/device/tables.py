@@ -28,6 +28,11 @@ Floats = NDArray[np.float64]
 LARGEST = 1 << 61
 
 
+def check_grid(grid: float) -> None:
+    if math.frexp(grid)[0] != 0.5 or not 1.0 / LARGEST < grid <= 1.0:
+        raise ValueError(f"grid is {grid}; it must be a power of two, at most 1")
+
+
 def numbers(values: Any, axes: int = 1) -> NDArray[Any] | None:
     """An array of numbers, a list unless told otherwise, or None for whatever else a record may hold."""
     try:
@@ -68,8 +73,7 @@ class Tables:
             raise ValueError("tables need at least one state, action and step, and 1 or `horizon` stages")
         if not (-math.inf < low < high < math.inf and math.isfinite(high - low)):
             raise ValueError(f"reward_range is {self.reward_range}; expected two finite numbers, low < high")
-        if math.frexp(self.grid)[0] != 0.5 or not 1.0 / LARGEST < self.grid <= 1.0:
-            raise ValueError(f"grid is {self.grid}; it must be a power of two, at most 1")
+        check_grid(self.grid)
         if self.horizon * self.reward_units >= LARGEST or 3 * self.cells[1] >= LARGEST:
             raise ValueError("the tables are too large for 64-bit counters; use a coarser grid or fewer states")
 
@@ -87,6 +91,11 @@ class Tables:
         """Number of counters of visits, transitions and rewards."""
         pairs = self.stages * self.num_states * self.num_actions
         return pairs, pairs * self.num_states, pairs
+
+    @property
+    def most_first_visits(self) -> int:
+        """Cells one user can visit for the first time: one per step, and no more than there are."""
+        return min(self.horizon, self.cells[0])
 
     def read(self, states: Any, actions: Any, rewards: Any) -> tuple[Ints, Ints, Floats]:
         """One person's episode, n actions, n rewards and n + 1 states; no state at all if it cannot be read.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.device.tables import Tables
+from discreet.device.tables import Tables, check_grid
 from discreet.kernels import rollout as kernel
 from discreet.mdp import Floats, Ints
 from discreet.people.episodes import Episodes
@@ -23,6 +23,11 @@ LARGEST_SUM = 2**61
 
 #: Without a declared range a single reward still has to fit the sums.
 UNBOUNDED_REWARD = 2.0**12
+
+
+def grid_for(num_episodes: int) -> float:
+    """The coarsest power of two that is at most 1/K."""
+    return 2.0 ** -max(num_episodes - 1, 1).bit_length()
 
 
 class Sensitivity(NamedTuple):
@@ -52,9 +57,7 @@ class CountSpec:
         for name in ("num_states", "num_actions", "horizon"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        mantissa, _ = math.frexp(self.grid)
-        if mantissa != 0.5 or self.grid > 1:
-            raise ValueError(f"grid is {self.grid}; it must be a power of two, at most 1")
+        check_grid(self.grid)
         if self.reward_range is not None:
             low, high = self.reward_range
             if not (math.isfinite(low) and math.isfinite(high - low) and low < high):
@@ -71,8 +74,7 @@ class CountSpec:
         reward_range: tuple[float, float] | None = (0.0, 1.0),
     ) -> CountSpec:
         """A spec whose grid is at most 1/K, so that rounding moves the sum of K rewards by at most 1/2."""
-        grid = 2.0 ** -max(num_episodes - 1, 1).bit_length()
-        return cls(num_states, num_actions, horizon, pooled, grid, reward_range)
+        return cls(num_states, num_actions, horizon, pooled, grid_for(num_episodes), reward_range)
 
     @property
     def stages(self) -> int:

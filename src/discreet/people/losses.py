@@ -10,9 +10,10 @@ from typing import Literal
 import numpy as np
 
 from discreet.device import LossTables
+from discreet.device.tables import check_grid
 from discreet.mdp import Floats, Ints
 from discreet.occupancies import Layers
-from discreet.people.counts import LARGEST_SUM, Sensitivity
+from discreet.people.counts import LARGEST_SUM, Sensitivity, grid_for
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Neighbours
 
@@ -38,9 +39,7 @@ class LossSpec:
             raise ValueError(f"feedback is {self.feedback!r}; it must be 'full' or 'bandit'")
         if self.num_episodes < 1:
             raise ValueError(f"num_episodes is {self.num_episodes}; at least one user must play")
-        mantissa, _ = math.frexp(self.grid)
-        if mantissa != 0.5 or self.grid > 1:
-            raise ValueError(f"grid is {self.grid}; it must be a power of two, at most 1")
+        check_grid(self.grid)
         if self.num_episodes * self.layers.horizon * self.units >= LARGEST_SUM:
             raise ValueError(
                 f"{self.num_episodes} losses on a grid of {self.grid:g} could overflow; use a coarser one"
@@ -49,7 +48,7 @@ class LossSpec:
     @classmethod
     def for_episodes(cls, layers: Layers, feedback: Feedback, num_episodes: int) -> LossSpec:
         """A grid of at most 1/K: rounding moves the sum of K losses by at most ½."""
-        return cls(layers, feedback, num_episodes, 2.0 ** -max(num_episodes - 1, 1).bit_length())
+        return cls(layers, feedback, num_episodes, grid_for(num_episodes))
 
     @cached_property
     def tables(self) -> LossTables:
@@ -66,11 +65,6 @@ class LossSpec:
     def cell_index(self) -> Ints:
         """(H, S, A): position of a cell among those that can occur, −1 elsewhere."""
         return self.tables.cell_index
-
-    @property
-    def triple_index(self) -> Ints:
-        """(H−1, S, A, S): position of a triple among those between consecutive layers, −1 elsewhere."""
-        return self.tables.triple_index
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -124,28 +118,20 @@ class LossSpec:
         released as they are, and must not show who walked outside the layers.
         """
         self.check(episodes, losses)
-        cells, sizes = self.cells(episodes), self.sizes
-        units = self.on_grid(losses)
-        read = cells[:, 0] >= 0
-        if not read.all():
-            cells = cells[read]
-        if self.feedback == "full":
-            table = units.sum(axis=0)
-        else:
-            table = np.zeros(sizes["losses"], dtype=np.int64)
-            np.add.at(table, cells, np.take_along_axis(units[read], cells, axis=1))
-        return {
-            "visits": np.bincount(cells.reshape(-1), minlength=sizes["visits"]),
-            "transitions": np.bincount(self.tables.triples(cells).reshape(-1), minlength=sizes["transitions"]),
-            "losses": table,
-        }
+        cells, units = self.cells(episodes), self.on_grid(losses)
+        if self.feedback == "bandit":
+            rows = np.flatnonzero(cells[:, 0] >= 0)[:, None]
+            along = np.zeros_like(units)
+            along[rows, cells[rows[:, 0]]] = units[rows, cells[rows[:, 0]]]
+            units = along
+        return dict(zip(TABLES, self.tables.summed(cells, units), strict=True))
 
     def unpacked(self, name: str, values: Floats) -> Floats:
         """A flat table back in (H, S, A), or (H, S, A, S) for transitions; 0 where nothing can occur."""
         H, S, A = self.cell_index.shape
         if name == "transitions":
             table = np.zeros((H, S, A, S))
-            inside = self.triple_index >= 0
+            inside = self.tables.triple_index >= 0
             table[:-1][inside] = values
             return table
         table = np.zeros((H, S, A))

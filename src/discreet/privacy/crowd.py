@@ -45,21 +45,28 @@ class Crowd:
         return f"{self.size + self.refused} of {self.limit} {self.what}"
 
 
-class Keeper:
+class Secret:
     """What is kept of a crowd cannot be pickled or copied, and says no more than how many they are.
 
     A copy would show raw sums, or draw new noise for users who have paid for one.
     """
 
     _crowd: Crowd
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "raw sums and their noise cannot be pickled or copied; streams of counts have checkpoint(key)"
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._crowd})"
+
+
+class Keeper(Secret):
+    """A stream: it keeps what must not leave, and states what leaves guarantees."""
+
     guarantee: Guarantee
 
     @property
     def ledger(self) -> tuple[LedgerEntry, ...]:
         return self.guarantee.entries
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a stream holds raw sums or noise of its own and cannot be pickled or copied")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._crowd})"

@@ -5,7 +5,7 @@ Everything here is post-processing of a privatizer's output: free of privacy cos
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -175,19 +175,3 @@ class PrivateLosses:
         for name in ("visits", "transitions", "losses", "latest"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, frozen(getattr(self, name)))
-
-
-def never_falling(earlier: PrivateCounts, later: PrivateCounts) -> PrivateCounts:
-    """Cumulative counts cannot fall: the larger of two releases of one stream, entry by entry.
-
-    Keeps the widths: with errors of at most e and x_s ≤ x_t, max(x̂_s, x̂_t) lies in [x_t − e, x_t + e]. Only for
-    sums over all users so far; where windows restart, a count may fall.
-    """
-    if earlier.num_episodes > later.num_episodes or earlier.visits.shape != later.visits.shape:
-        raise ValueError("expected two releases of one stream, the earlier one first")
-    return replace(
-        later,
-        visits=np.maximum(earlier.visits, later.visits),
-        transitions=np.maximum(earlier.transitions, later.transitions),
-        reward_sums=np.maximum(earlier.reward_sums, later.reward_sums),
-    )

@@ -34,7 +34,7 @@ from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.losses import CentralLosses, ExactLosses, LossPrivatizer
 from discreet.privacy.trust.one_hot import OneHot
 from discreet.privacy.trust.reports import Reports, branching_range
-from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches, most_cells
+from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree, bounded
 from discreet.problem import Mask, Problem, PublicStructure
@@ -479,7 +479,7 @@ def calibrate(
     if model == "shuffle":
         # First visits, rewards as bits: every family moves like visits counted per step, under one ε for all.
         shares = dict.fromkeys(names, epsilon)
-        sensitivity = dict.fromkeys(names, Counts.sensitivity(most_cells(spec), neighbours))
+        sensitivity = dict.fromkeys(names, Counts.sensitivity(spec.tables.most_first_visits, neighbours))
         entries = dict.fromkeys(names, stream.ledger[0])
     else:
         shares = budget.split(names, chosen_mechanism(budget, None))

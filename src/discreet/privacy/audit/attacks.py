@@ -294,7 +294,7 @@ MECHANISMS: dict[str, Mechanism] = {
         "counts after every episode through a square root of the matrix of sums, Gaussian noise",
         _counts(
             "epochs",
-            lambda s: Toeplitz(Budget.approximate(s.epsilon, s.delta), s.episodes),
+            lambda s: Toeplitz(Budget.approximate(s.epsilon, s.delta), num_blocks=s.episodes),
             delta=True,
             exact=False,
         ),

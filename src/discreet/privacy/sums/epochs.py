@@ -9,12 +9,7 @@ import numpy as np
 
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import CountSpec
-from discreet.privacy.families import (
-    Blocks,
-    Family,
-    reward_rounding,
-    union_width,
-)
+from discreet.privacy.families import Blocks, Family, union_width
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import CountPrivatizer, CountStream, natural
 from discreet.privacy.sums.sums import BlockSums, cells_of_counters
@@ -72,24 +67,15 @@ class EpochStream(CountStream):
         """(G, S, A): epochs in every cell's window."""
         return self._mechanism.lengths.reshape(self._families[0].shape)
 
-    def _widths(self) -> PerTable:
-        released = sum(family.entry is not None for family in self._families)
-        rounding = reward_rounding(self._sums.spec, self._crowd.size)
-        lengths = np.unique(self._lengths) if self._restarts else np.array([self._epochs])
-        widths: list[float | Floats] = []
-        for family in self._families:
-            extra = rounding if family.name == "rewards" else 0.0
-            if family.entry is None or self._epochs == 0:
-                widths.append(extra)
-            elif self._restarts:
-                table = np.zeros(self._epochs + 1)
-                for length in lengths.tolist():
-                    start = self._epochs - length + 1
-                    table[length] = window_width(family, block_of(length), start, self._beta / released) + extra
-                widths.append(self._by_cell(family, table[self._lengths]))
-            else:
-                widths.append(window_width(family, block_of(self._epochs), None, self._beta / released) + extra)
-        return natural(self._families, widths)
+    def _width(self, family: Family, beta: float) -> float | Floats:
+        if self._epochs == 0:
+            return 0.0
+        if not self._restarts:
+            return window_width(family, block_of(self._epochs), None, beta)
+        table = np.zeros(self._epochs + 1)
+        for length in np.unique(self._lengths).tolist():
+            table[length] = window_width(family, block_of(length), self._epochs - length + 1, beta)
+        return self._by_cell(family, table[self._lengths])
 
     def _deviations(self) -> PerTable:
         if not self._restarts:

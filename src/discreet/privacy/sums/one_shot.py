@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.privacy.families import (
-    Blocks,
-    Family,
-    reward_rounding,
-    union_width,
-)
+from discreet.privacy.families import Blocks, Family, union_width
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import CountPrivatizer, CountStream, natural
+from discreet.privacy.sums.streams import CountPrivatizer, CountStream
 from discreet.privacy.sums.sums import BlockSums
-from discreet.releases.counts import PerTable
 
 
 @dataclass(frozen=True)
@@ -59,11 +51,5 @@ class OneShotStream(CountStream):
             raise ValueError("no episode has been added; add all users before the one release")
         super()._advance()
 
-    def _widths(self) -> PerTable:
-        released = sum(family.entry is not None for family in self._families)
-        rounding = reward_rounding(self._sums.spec, self._crowd.size)
-        widths = []
-        for family in self._families:
-            width = np.inf if family.entry is None else union_width(family, [1], [1.0], self._beta / released)
-            widths.append(width + (rounding if family.name == "rewards" else 0.0))
-        return natural(self._families, widths)
+    def _width(self, family: Family, beta: float) -> float:
+        return union_width(family, [1], [1.0], beta)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import NoReturn
 
 import numpy as np
 
 from discreet.mdp import Ints
 from discreet.people.counts import LARGEST_SUM, UNBOUNDED_REWARD, Counts, CountSpec, users_of
 from discreet.people.episodes import Episodes
-from discreet.privacy.crowd import Crowd
+from discreet.privacy.crowd import Crowd, Secret
 
 
-class RawSums:
-    """Running sums of a crowd. Refuses to be pickled or printed.
+class RawSums(Secret):
+    """Running sums of a crowd.
 
     The tables are views of one array, `flat`, so that a mechanism treats all counters in one stroke.
     """
@@ -27,14 +26,14 @@ class RawSums:
                 f"{num_episodes} episodes of {spec.horizon} steps on a reward grid of {spec.grid:g} could overflow "
                 "64-bit sums; use a coarser grid"
             )
-        self.spec, self.crowd, self.clipped = spec, crowd, 0
+        self.spec, self._crowd, self.clipped = spec, crowd, 0
         self.flat: Ints = np.zeros(sum(spec.sizes), dtype=np.int64)
         self._totals = Counts(*spec.split(self.flat), num_episodes=0)
 
     def add(self, contribution: Episodes | Counts) -> int:
         """Add disjoint users; how many. Bad input and an overrun are refused before anything changes."""
         users = users_of(contribution)
-        self.crowd.check(users)
+        self._crowd.check(users)
         if isinstance(contribution, Episodes):
             self.clipped += self._totals.accumulate(contribution, self.spec)
         else:
@@ -42,7 +41,7 @@ class RawSums:
             for (_, total), (_, table) in zip(self._totals.tables(), contribution.tables(), strict=True):
                 total += table
             self.clipped += contribution.clipped
-        self.crowd.size += users
+        self._crowd.size += users
         return users
 
     def _check(self, counts: Counts) -> None:
@@ -69,9 +68,3 @@ class RawSums:
     def clear(self) -> None:
         """Forget the sums (not the number of users): used where every epoch starts afresh."""
         self.flat[...] = 0
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("raw sums are secret and cannot be pickled; use the stream's checkpoint")
-
-    def __repr__(self) -> str:
-        return f"RawSums({self.crowd})"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -17,7 +17,7 @@ from discreet.kernels.models import scaled_tables
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.privacy.accounting import Budget, Model, Neighbours, guarantee_of
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Model, Neighbours, guarantee_of
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import (
     Family,
@@ -26,6 +26,7 @@ from discreet.privacy.families import (
     calibrated,
     check_common,
     chosen_mechanism,
+    reward_rounding,
     share_weights,
 )
 from discreet.privacy.noise import NoiseSource
@@ -44,6 +45,22 @@ def assumptions(num_episodes: int, noise: NoiseSource, *others: str) -> tuple[st
     """What the guarantee of a stream rests on, in words."""
     declared = f"at most {num_episodes} episodes, declared in advance"
     return (declared, *others, *((SIMULATION,) if noise.simulation else ()))
+
+
+def stated(
+    entries: Iterable[LedgerEntry | None],
+    model: Model,
+    neighbours: Neighbours,
+    budget: Budget | None,
+    num_episodes: int,
+    noise: NoiseSource,
+    *told: str,
+    episodes_per_user: int = 1,
+) -> Guarantee:
+    """What a stream of at most so many episodes guarantees, whatever it will be asked for."""
+    words = assumptions(num_episodes, noise, *told)
+    paid = [entry for entry in entries if entry is not None]
+    return guarantee_of(paid, model, neighbours, budget, episodes_per_user=episodes_per_user, assumptions=words)
 
 
 @dataclass(frozen=True)
@@ -71,19 +88,6 @@ class CountPrivatizer:
         )
 
 
-class Settings(Protocol):
-    """What a stream asks of its privatizer."""
-
-    @property
-    def budget(self) -> Budget: ...
-    @property
-    def neighbours(self) -> Neighbours: ...
-    @property
-    def beta(self) -> float: ...
-    @property
-    def episodes_per_user(self) -> int: ...
-
-
 class CountStream(Keeper, ABC):
     """Takes in users, gives out noisy sums. Raw sums stay in `_sums`; nothing made here refers to them.
 
@@ -96,7 +100,7 @@ class CountStream(Keeper, ABC):
 
     def __init__(
         self,
-        privatizer: Settings,
+        privatizer: CountPrivatizer,
         spec: CountSpec,
         num_episodes: int,
         noise: NoiseSource,
@@ -119,14 +123,13 @@ class CountStream(Keeper, ABC):
         self._drawn = False  # whether the noise of the present sums has been drawn
         self._covered = 0  # users in closed blocks
         self._last: PrivateCounts | None = None
-        self.guarantee = guarantee_of(
-            [family.entry for family in families if family.entry is not None],
-            model,
-            privatizer.neighbours,
-            None if printed else privatizer.budget,
-            episodes_per_user=privatizer.episodes_per_user,
-            assumptions=(*assumptions(num_episodes, noise, *told), *((PRINTED,) if printed else ())),
+        entries, budget = [family.entry for family in families], None if printed else privatizer.budget
+        each = privatizer.episodes_per_user
+        self.guarantee = stated(
+            entries, model, privatizer.neighbours, budget, num_episodes, noise, *told, episodes_per_user=each
         )
+        if printed:
+            self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PRINTED))
 
     def _advance(self) -> None:
         """Close the block of users since the last release, or refuse it before anything is drawn."""
@@ -140,7 +143,19 @@ class CountStream(Keeper, ABC):
         return self._mechanism.value
 
     @abstractmethod
-    def _widths(self) -> PerTable: ...
+    def _width(self, family: Family, beta: float) -> Any:
+        """Of one table, all releases together, in integer units; a number or one per counter."""
+
+    def _bounds(self, users: int) -> PerTable:
+        """Widths of all tables together after so many users: β is divided over those that are released."""
+        released = [family for family in self._families if family.entry is not None]
+        widths = {family.name: self._width(family, self._beta / len(released)) for family in released}
+        if "rewards" in widths:
+            widths["rewards"] = widths["rewards"] + reward_rounding(self._sums.spec, users)
+        return natural(self._families, [widths.get(family.name, 0.0) for family in self._families])
+
+    def _widths(self) -> PerTable:
+        return self._bounds(self._crowd.size)
 
     def _deviations(self) -> PerTable:
         return natural(self._families, [self._mechanism.spread * family.deviation for family in self._families])
@@ -193,9 +208,6 @@ class CountStream(Keeper, ABC):
         for name, value in state.items():
             setattr(self, name, value)
         self._mechanism.restore(mechanism)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a stream holds raw sums and cannot be pickled or copied; use checkpoint(key)")
 
 
 def released(

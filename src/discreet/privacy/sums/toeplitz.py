@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
 from discreet.mdp import Floats, Ints, frozen
 from discreet.people.counts import LARGEST_SUM, CountSpec
-from discreet.privacy.accounting import Budget, Neighbours
 from discreet.privacy.envelope import LARGEST_SCALE
-from discreet.privacy.families import Blocks, Family, Shares, calibrated, check_common, reward_rounding, share_weights
+from discreet.privacy.families import Blocks, Family, reward_rounding
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import CountStream, natural
+from discreet.privacy.sums.streams import CountPrivatizer, CountStream, natural
 from discreet.privacy.sums.sums import Sums
 from discreet.releases.counts import PerTable
 
@@ -28,7 +27,7 @@ DECODED = 2.0**-8
 
 
 @dataclass(frozen=True)
-class Toeplitz:
+class Toeplitz(CountPrivatizer):
     """Noisy measurements y_t = Σ_{j≤t} ĉ_{t−j}·x_j + N_ℤ(0, σ²) of the blocks x_j, decoded into prefix sums.
 
     ĉ_k = round(2^g·C(2k,k)/4^k): the lower-triangular square root of the prefix-sum matrix with coefficients on a
@@ -40,42 +39,27 @@ class Toeplitz:
     Differs: integer coefficients and noise.   Cost: memory and work per release grow with the number of blocks.
     """
 
-    budget: Budget
-    num_blocks: int
-    neighbours: Neighbours = "replace"
-    shares: Shares = None
-    beta: float = 0.01
-    episodes_per_user: int = 1
+    num_blocks: int = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        check_common(self.neighbours, self.beta, self.episodes_per_user)
-        object.__setattr__(self, "shares", share_weights(self.shares))
-        if self.budget.kind == "pure" and math.isfinite(self.budget.total("laplace")):
+        pure = self.budget.kind == "pure" and math.isfinite(self.budget.total("laplace"))
+        if pure or self.mechanism == "laplace":
             raise ValueError("Toeplitz adds Gaussian noise, which gives no pure epsilon; state a delta or rho")
         if int(self.num_blocks) != self.num_blocks or self.num_blocks < 1:
             raise ValueError(f"num_blocks is {self.num_blocks!r}; declare a whole number of at least 1")
+        object.__setattr__(self, "mechanism", "gaussian")
+        super().__post_init__()
 
     def families(self, spec: CountSpec, num_episodes: int) -> tuple[Family, ...]:
         """The noise of every measurement, per table, in units of its own grid of coefficients."""
         gains = {name: self.code(bits).norm for name, bits in self.grids(spec, num_episodes).items()}
-        return calibrated(
-            self.budget,
-            "gaussian",
-            self.neighbours,
-            spec,
-            self.shares,
-            episodes_per_user=self.episodes_per_user,
-            gain=gains,
-        )
+        return self._calibrated(spec, gain=gains)
 
     def grids(self, spec: CountSpec, num_episodes: int) -> dict[str, int]:
         """Bits of the coefficients per table: as many as 64-bit sums and the sampler have room for."""
-        plain = calibrated(
-            self.budget, "gaussian", self.neighbours, spec, self.shares, episodes_per_user=self.episodes_per_user
-        )
         norm = square_root(self.num_blocks, MOST_BITS).norm / 2**MOST_BITS
         grids = {}
-        for family in plain:
+        for family in self._calibrated(spec):
             largest = num_episodes * spec.horizon * (spec.reward_units if family.name == "rewards" else 1)
             room = math.log2(LARGEST_SUM / largest)
             if family.scale > 0.0:
@@ -163,7 +147,7 @@ class ToeplitzStream(CountStream):
     _mechanism: ToeplitzSums
 
     def __init__(self, toeplitz: Toeplitz, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
-        counters = sum(math.prod(shape) for shape in spec.shapes().values())
+        counters = sum(spec.sizes)
         if toeplitz.num_blocks * counters > LARGEST_HISTORY:
             raise ValueError(
                 f"{toeplitz.num_blocks} blocks of {counters} counters exceed the {LARGEST_HISTORY} values this "
@@ -179,19 +163,13 @@ class ToeplitzStream(CountStream):
         rounded: Floats = np.rint(self._mechanism.value / DECODED) * DECODED  # sums are whole: drops rounding errors
         return rounded
 
-    def _widths(self) -> PerTable:
+    def _width(self, family: Family, beta: float) -> float:
         """σ·‖row of D‖·√(2·ln(2mB/β_f)): a discrete Gaussian is sub-Gaussian with its own σ [CKS20]."""
-        released = sum(family.entry is not None for family in self._families)
-        seen = reward_rounding(self._sums.spec, self._crowd.size)
-        widths = []
-        for family, spread in zip(self._families, self._mechanism.spreads, strict=True):
-            tail = math.sqrt(2.0 * math.log(2.0 * family.size * self._mechanism.limit * released / self._beta))
-            exact = seen if family.name == "rewards" else 0.0
-            decoding = 0.5 * DECODED + 1e-12 * seen * (
-                self._sums.spec.reward_units if family.name == "rewards" else 1
-            )
-            widths.append(family.scale * spread * tail + exact + decoding)
-        return natural(self._families, widths)
+        spread = self._mechanism.spreads[self._families.index(family)]
+        tail = math.sqrt(2.0 * math.log(2.0 * family.size * self._mechanism.limit / beta))
+        units = self._sums.spec.reward_units if family.name == "rewards" else 1
+        decoding = 0.5 * DECODED + 1e-12 * reward_rounding(self._sums.spec, self._crowd.size) * units
+        return family.scale * spread * tail + decoding
 
     def _deviations(self) -> PerTable:
         spreads = zip(self._families, self._mechanism.spreads, strict=True)

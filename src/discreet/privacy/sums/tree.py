@@ -13,12 +13,7 @@ import numpy as np
 from discreet.mdp import Ints
 from discreet.people.counts import LARGEST_SUM, CountSpec
 from discreet.privacy.accounting import tree_levels
-from discreet.privacy.families import (
-    Blocks,
-    Family,
-    reward_rounding,
-    union_width,
-)
+from discreet.privacy.families import Blocks, Family, union_width
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import CountPrivatizer, CountStream, natural
 from discreet.privacy.sums.sums import Sums
@@ -205,24 +200,6 @@ def check_honaker_range(spec: CountSpec, num_episodes: int, families: Sequence[F
         )
 
 
-def tree_widths(tree: Tree, layout: Layout, families: Sequence[Family], rounding: float) -> PerTable:
-    """Width of every table over all counters and all prefixes 1..T, in natural units."""
-    released = [family for family in families if family.entry is not None]
-    beta = tree.beta / len(released)
-    widths = []
-    for family in families:
-        if family.entry is None:
-            width = math.inf
-        elif tree.variant == "honaker":
-            width = honaker_width(family, layout.num_prefixes, beta)
-        elif tree.constant_noise:
-            width = union_width(family, [layout.bits], [layout.num_prefixes + 1.0], beta)
-        else:
-            width = prefix_width(family, layout, beta)
-        widths.append(width + (rounding if family.name == "rewards" else 0.0))
-    return natural(families, widths)
-
-
 def prefix_width(family: Family, layout: Layout, beta: float) -> float:
     """Width of one table over all counters and all prefixes 1..T, each the sum of its nodes, in integer units."""
     histogram = layout.histogram()
@@ -347,8 +324,8 @@ class TreeStream(CountStream):
         super().__init__(tree, spec, num_episodes, noise, families, mechanism, printed=printed)
         if honaker:
             check_honaker_range(spec, num_episodes, families)
-        self._width = tree_widths(tree, self._layout, families, reward_rounding(spec, num_episodes))
-        self._deviation = lru_cache(maxsize=128)(partial(deviations, families))
+        self._tree, self._deviation = tree, lru_cache(maxsize=128)(partial(deviations, families))
+        self._fixed = self._bounds(num_episodes)
 
     def _advance(self) -> None:
         if self._crowd.size > self._limit:
@@ -358,8 +335,16 @@ class TreeStream(CountStream):
             )
         super()._advance()
 
+    def _width(self, family: Family, beta: float) -> float:
+        layout = self._layout
+        if self._tree.variant == "honaker":
+            return honaker_width(family, layout.num_prefixes, beta)
+        if self._tree.constant_noise:
+            return union_width(family, [layout.bits], [layout.num_prefixes + 1.0], beta)
+        return prefix_width(family, layout, beta)
+
     def _widths(self) -> PerTable:
-        return self._width
+        return self._fixed
 
     def _deviations(self) -> PerTable:
         return self._deviation(self._mechanism.variance)

@@ -20,12 +20,11 @@ from discreet.privacy.accounting import (
     Neighbours,
     compose_parallel,
     gaussian_entry,
-    guarantee_of,
 )
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import check_common, samplable
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import assumptions
+from discreet.privacy.sums.streams import stated
 from discreet.privacy.tails import symmetric_matrix_width, vector_width
 from discreet.releases.regressions import PrivateRegression, Target
 
@@ -217,21 +216,10 @@ class MomentStream(Keeper):
                 one = math.sqrt(2.0 * rho) / private.episodes_per_user if math.isfinite(rho) else 1.0
                 scale = 1.0 + MARGIN if math.isfinite(rho) else 0.0
                 entries.setdefault(who, []).append(gaussian_entry(f"regressions of {part}", one, scale, count))
-        return {
-            who: guarantee_of(
-                found,
-                "central",
-                private.neighbours,
-                private.budget,
-                episodes_per_user=private.episodes_per_user,
-                assumptions=assumptions(
-                    self.num_users * private.episodes_per_user,
-                    self._noise,
-                    "features are public, and what is regressed depends on earlier releases only",
-                ),
-            )
-            for who, found in entries.items()
-        }
+        each, most = private.episodes_per_user, self.num_users * private.episodes_per_user
+        told = "features are public, and what is regressed depends on earlier releases only"
+        common = private.neighbours, private.budget, most, self._noise, told
+        return {who: stated(found, "central", *common, episodes_per_user=each) for who, found in entries.items()}
 
     def released(self) -> list[dict[str, Any]]:
         """What was added to every regression and where its targets were clipped: what its cost follows from."""

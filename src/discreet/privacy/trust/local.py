@@ -19,13 +19,13 @@ from discreet.device import LaplaceEncoder, LossTables, Report, ReportEncoder, S
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import LARGEST_SUM, Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, guarantee_of
+from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.envelope import exponential_bounds
 from discreet.privacy.families import Family, Shares, calibrated, check_common, reward_rounding, share_weights
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
-from discreet.privacy.sums.streams import assumptions, natural, released
+from discreet.privacy.sums.streams import natural, released, stated
 from discreet.privacy.tails import running_width
 from discreet.releases.counts import PerTable, PrivateCounts
 
@@ -136,7 +136,7 @@ class LocalLaplaceStream(Keeper):
         entries = [family.entry for family in self._families if family.entry is not None]
         if printed and budget.epsilon is not None:
             budget = Budget.pure(2.0 * budget.epsilon)
-        self.guarantee = stated(entries, budget, num_episodes, noise)
+        self.guarantee = stated(entries, "local", "replace", budget, num_episodes, noise, ONE_REPORT)
         widths = [
             0.0 if f.entry is None else summed_width(f.scale, num_episodes, f.size, self._beta / len(entries))
             for f in self._families
@@ -228,17 +228,6 @@ def unary_entry(encoder: SampledEncoder) -> LedgerEntry:
     return LedgerEntry("steps", "optimised-unary-encoding", "l1", 2.0, spread, 1, encoder.epsilon)
 
 
-def stated(
-    entries: Sequence[LedgerEntry],
-    budget: Budget,
-    num_episodes: int,
-    noise: NoiseSource,
-    told: Sequence[str] = (ONE_REPORT,),
-) -> Guarantee:
-    """What local reports guarantee any two users."""
-    return guarantee_of(entries, "local", "replace", budget, assumptions=assumptions(num_episodes, noise, *told))
-
-
 def summed_messages(encoder: SampledEncoder | ReportEncoder, answers: Ints, noise: NoiseSource) -> Ints:
     """How often each item was named in the messages of users with these answers (−1: none).
 
@@ -298,7 +287,8 @@ class LocalSampledStream(Keeper):
         self._ons = np.zeros(self.encoder.num_items, dtype=np.int64)
         self._share = q = self.encoder.share
         self._factor = spec.horizon / (0.5 - q)
-        self.guarantee = stated([unary_entry(self.encoder)], privatizer.budget, num_episodes, noise)
+        entry, budget = unary_entry(self.encoder), privatizer.budget
+        self.guarantee = stated([entry], "local", "replace", budget, num_episodes, noise, ONE_REPORT)
         S = spec.num_states
         self._blocks = 2 * S, 2, S  # items behind one counter of visits, transitions, rewards
         visits, transitions, rewards = (

@@ -23,11 +23,11 @@ from discreet.people.losses import TABLES, LossSpec
 from discreet.privacy.accounting import Budget, LedgerEntry
 from discreet.privacy.families import union_width
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.sums.streams import stated
 from discreet.privacy.trust.local import (
     ONE_REPORT,
     LaplaceSums,
     check_local,
-    stated,
     summed_messages,
     summed_width,
     unary_entry,
@@ -148,7 +148,7 @@ class LocalLossStream(LocalStream):
             bits = LedgerEntry("loss cells", "randomised-response", "l1", float(j), spread, j, cost)
             entry = max((entry, bits), key=lambda entry: entry.cost)
             self._told.append(f"a public coin decides who reports a step and who {j} loss cell(s)")
-        self.guarantee = stated([entry], privatizer.budget, spec.num_episodes, noise, self._told)
+        self.guarantee = stated([entry], "local", "replace", privatizer.budget, spec.num_episodes, noise, *self._told)
         self._asked: dict[str, SampledEncoder | LossEncoder] = {}
         self._ons = np.zeros(self.encoder.num_items, dtype=np.int64)
         self._steppers = 0
@@ -268,8 +268,8 @@ class LocalLaplaceLossStream(LocalStream):
         super().__init__(privatizer, spec, noise)
         central = CentralLosses(privatizer.budget, visits=True, public_losses=self._public)
         self._families = central.families(spec)
-        entries = [family.entry for family in self._families.values() if family.entry is not None]
-        self.guarantee = stated(entries, privatizer.budget, spec.num_episodes, noise, self._told)
+        entries, budget = [family.entry for family in self._families.values()], privatizer.budget
+        self.guarantee = stated(entries, "local", "replace", budget, spec.num_episodes, noise, *self._told)
         self._reports = LaplaceSums(list(self._families.values()), spec.tables, spec.layers.horizon * spec.units)
         self.encoder = self._reports.encoder
         self._visits = np.zeros(spec.sizes["visits"])

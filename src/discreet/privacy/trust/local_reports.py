@@ -14,8 +14,9 @@ from discreet.people.counts import CountSpec
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.trust.local import ONE_REPORT, check_local, kept_words, stated, summed_messages, unary_flips
-from discreet.privacy.trust.reports import ReportStream, cells_met, lost_per_cell, typical
+from discreet.privacy.sums.streams import stated
+from discreet.privacy.trust.local import ONE_REPORT, check_local, kept_words, summed_messages, unary_flips
+from discreet.privacy.trust.reports import ReportStream, lost_per_cell, users_lost
 from discreet.problem import PublicStructure
 from discreet.releases.reports import UserNoise
 
@@ -39,10 +40,8 @@ class LocalReports:
     def users_lost(self, spec: CountSpec, branching: float | None = None) -> float:
         """About how many users play badly before all cells are known: 50 + 130·ν per cell with three outcomes, ν the
         variance of one user's message. A measured rule, not a bound (docs/spotlight.md)."""
-        cells = spec.stages * spec.num_states * spec.num_actions
-        noise = UserNoise(self.budget.total("laplace")).per_user(2 * spec.num_states * cells)
-        share = lost_per_cell(typical(spec, self.structure) if branching is None else branching) / lost_per_cell(3.0)
-        return cells_met(spec) * (50.0 + 130.0 * noise) * share
+        noise = UserNoise(self.budget.total("laplace")).per_user(2 * spec.sizes[1])
+        return (50.0 + 130.0 * noise) / lost_per_cell(3.0) * users_lost(spec, self.structure, branching)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> LocalReportStream:
         return LocalReportStream(self, spec, num_episodes, noise)
@@ -59,7 +58,7 @@ class LocalReportStream(ReportStream):
         spread = math.sqrt(self._law.per_user(10**9))
         entry = LedgerEntry("reports", "randomised-answer", "l1", 2.0, spread, 1, self._epsilon)
         told = (ONE_REPORT, *structure.assumptions())
-        self.guarantee = stated([entry], privatizer.budget, num_episodes, noise, told)
+        self.guarantee = stated([entry], "local", "replace", privatizer.budget, num_episodes, noise, *told)
         self._encoder: ReportEncoder | None = None
 
     @property

@@ -18,7 +18,7 @@ from discreet.mdp import Floats, Ints
 from discreet.people.counts import LARGEST_SUM
 from discreet.people.episodes import Episodes
 from discreet.people.losses import LossSpec
-from discreet.privacy.accounting import Budget, Neighbours, guarantee_of, no_privacy, tree_levels
+from discreet.privacy.accounting import Budget, Neighbours, no_privacy, tree_levels
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.envelope import LARGEST_SCALE
 from discreet.privacy.families import (
@@ -31,7 +31,7 @@ from discreet.privacy.families import (
     union_width,
 )
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import assumptions
+from discreet.privacy.sums.streams import stated
 from discreet.privacy.sums.sums import BlockSums, ExactSums, Sums
 from discreet.privacy.sums.toeplitz import MOST_BITS, Code, ToeplitzSums, square_root
 from discreet.privacy.sums.tree import Layout, TreeSums, prefix_width
@@ -290,13 +290,8 @@ class CentralStream(TableStream):
     def __init__(self, privatizer: CentralLosses, spec: LossSpec, noise: NoiseSource) -> None:
         families = privatizer.families(spec)
         told = [PUBLIC_LAYERS, PUBLIC_ENDS, *([PUBLIC_LOSSES] if privatizer.public_losses else [])]
-        self.guarantee = guarantee_of(
-            [family.entry for family in families.values() if family.entry is not None],
-            "joint",
-            privatizer.neighbours,
-            privatizer.budget,
-            assumptions=assumptions(spec.num_episodes, noise, *told),
-        )
+        entries, neighbours = [family.entry for family in families.values()], privatizer.neighbours
+        self.guarantee = stated(entries, "joint", neighbours, privatizer.budget, spec.num_episodes, noise, *told)
         tables = {
             name: Table(family, _sums(privatizer, spec, family, noise))
             for name, family in families.items()

@@ -11,14 +11,14 @@ import numpy as np
 from discreet.device.sampler import below
 from discreet.kernels import spotlight as kernel
 from discreet.mdp import Floats, Ints
-from discreet.people.counts import Counts, CountSpec
+from discreet.people.counts import Counts, CountSpec, Sensitivity
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
-from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours, guarantee_of, laplace_scale
+from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours
 from discreet.privacy.crowd import Crowd, Keeper
-from discreet.privacy.families import check_common, entry_of, samplable
+from discreet.privacy.families import check_common, paid
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
-from discreet.privacy.sums.streams import assumptions
+from discreet.privacy.sums.streams import stated
 from discreet.problem import PublicStructure
 from discreet.releases.items import Items
 from discreet.releases.reports import ConstantNoise, PrivateReports, ReportNoise, Targets
@@ -52,16 +52,15 @@ class Reports:
         return float({"replace": 2, "zero-out": 1}[self.neighbours] * self.reports)
 
     def entry(self) -> LedgerEntry:
-        scale = laplace_scale(self.sensitivity * self.episodes_per_user, self.budget.total("laplace"))
-        return entry_of("reports", "laplace", self.sensitivity, samplable("reports", scale), 1)
+        moved, epsilon = Sensitivity(self.sensitivity, self.sensitivity), self.budget.total("laplace")
+        return paid("reports", "laplace", moved, epsilon, episodes_per_user=self.episodes_per_user)
 
     def users_lost(self, spec: CountSpec, branching: float | None = None) -> float:
         """About how many users play badly before all cells with that many outcomes are known (`lost_per_cell`).
 
         A measured rule, not a bound (docs/spotlight.md says where it fails).
         """
-        per_cell = lost_per_cell(typical(spec, self.structure) if branching is None else branching)
-        return 0.5 * per_cell * self.entry().scale * cells_met(spec)
+        return 0.5 * self.entry().scale * users_lost(spec, self.structure, branching)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> CuratorReportStream:
         return CuratorReportStream(self, spec, num_episodes, noise)
@@ -164,13 +163,10 @@ class CuratorReportStream(ReportStream):
         super().__init__(spec, structure, num_episodes, noise, law, privatizer.reports)
         self._scale = entry.scale
         public = "targets and epoch lengths depend on public numbers and releases only"
-        self.guarantee = guarantee_of(
-            [entry],
-            "joint",
-            privatizer.neighbours,
-            privatizer.budget,
-            episodes_per_user=privatizer.episodes_per_user,
-            assumptions=assumptions(num_episodes, noise, public, *structure.assumptions()),
+        told, each = (public, *structure.assumptions()), privatizer.episodes_per_user
+        budget, neighbours = privatizer.budget, privatizer.neighbours
+        self.guarantee = stated(
+            [entry], "joint", neighbours, budget, num_episodes, noise, *told, episodes_per_user=each
         )
 
     def _estimate(self) -> tuple[Ints, float]:
@@ -182,9 +178,10 @@ def lost_per_cell(branching: float) -> float:
     return 25.0 + 12.0 * math.sqrt(branching)
 
 
-def cells_met(spec: CountSpec) -> float:
-    """Cells that have to be learned; about .55 of them, as measured, where every step has its own."""
-    return spec.stages * spec.num_states * spec.num_actions * (0.55 if spec.stages > 1 else 1.0)
+def users_lost(spec: CountSpec, structure: PublicStructure, branching: float | None) -> float:
+    """`lost_per_cell` over all cells that have to be learned: about .55 of them where every step has its own."""
+    per_cell = lost_per_cell(typical(spec, structure) if branching is None else branching)
+    return per_cell * spec.sizes[0] * (0.55 if spec.stages > 1 else 1.0)
 
 
 def branching_range(spec: CountSpec, structure: PublicStructure) -> tuple[float, float]:

@@ -13,39 +13,33 @@ from typing import Literal
 
 import numpy as np
 
-from discreet.device.bits import BitEncoder, CountBits
+from discreet.device.bits import BitEncoder, Changes, CountBits
 from discreet.device.sampler import below
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec, users_of
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy import binomial
-from discreet.privacy.accounting import Budget, Guarantee, Neighbours, guarantee_of, no_privacy
+from discreet.privacy.accounting import Budget, Guarantee, Neighbours, no_privacy
 from discreet.privacy.crowd import Crowd
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import released
+from discreet.privacy.sums.streams import released, stated
 from discreet.privacy.sums.sums import cells_of_counters, windowed
 from discreet.privacy.trust.reports import checked_episodes
 from discreet.privacy.trust.shuffle_law import (
     BitLaw,
-    Changes,
     ShuffledStream,
     check_shuffle,
     entry_of,
     printed_guarantee,
-    shared_assumptions,
+    told,
 )
 from discreet.privacy.trust.shuffler import Tally, estimated
 from discreet.releases.batches import Batch
 from discreet.releases.counts import PerTable, PrivateCounts
 
 Calibration = Literal["exact", "paper"]
-
-
-def most_cells(spec: CountSpec) -> int:
-    """Cells one user can visit for the first time: one per step, and no more than there are."""
-    return min(spec.horizon, spec.stages * spec.num_states * spec.num_actions)
 
 
 def summed_bits(episodes: Episodes | Counts, spec: CountSpec, noise: NoiseSource) -> Ints:
@@ -132,7 +126,7 @@ class Shuffle:
         """The noise of a batch of all counters, or of one layer's visits and transitions."""
         assert self.budget.epsilon is not None
         epsilon, delta = self.budget.epsilon, self.budget.delta
-        changes = Changes.of(2 if layer else 3 * most_cells(spec), self.neighbours)
+        changes = Changes.of(2 if layer else 3 * spec.tables.most_first_visits, self.neighbours)
         printed = None
         if self.calibration == "paper" and math.isfinite(epsilon):
             printed = binomial.printed_bits(epsilon / (3 * spec.horizon), delta)
@@ -147,13 +141,9 @@ class Shuffle:
         if law.printed is not None:
             epsilon = printed_guarantee(law, num_episodes)
             budget = Budget.approximate(epsilon, law.delta)
-        return guarantee_of(
-            [entry_of(law, "visits, transitions, rewards", epsilon)],
-            "shuffle",
-            self.neighbours,
-            budget if math.isfinite(epsilon) else None,
-            assumptions=shared_assumptions(num_episodes, noise, self.honest),
-        )
+        entries = [entry_of(law, "visits, transitions, rewards", epsilon)]
+        spent = budget if math.isfinite(epsilon) else None
+        return stated(entries, "shuffle", self.neighbours, spent, num_episodes, noise, *told(self.honest))
 
 
 class _CountStream(ShuffledStream):

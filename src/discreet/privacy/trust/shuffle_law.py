@@ -7,29 +7,16 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from discreet.device.bits import HALF, BitEncoder, Messages, Statistic, honest_users
+from discreet.device.bits import HALF, BitEncoder, Changes, Messages, Statistic, honest_users
 from discreet.mdp import Ints
 from discreet.privacy import binomial
-from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours
+from discreet.privacy.accounting import Budget, LedgerEntry
 from discreet.privacy.crowd import Keeper
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.trust.shuffler import Tally, noise_sums, tally
 
 MECHANISM = "shuffled-bits"
 TRUSTED = "a shuffler permutes the single messages of every complete batch and reveals nothing else"
-
-
-class Changes(NamedTuple):
-    """How many counters one user can lower and raise at once."""
-
-    down: int
-    up: int
-
-    @classmethod
-    def of(cls, most: int, neighbours: Neighbours) -> Changes:
-        """A user of at most `most` ones against another such user, or against one without any."""
-        return cls(most, most if neighbours == "replace" else 0)
 
 
 class Bits(NamedTuple):
@@ -144,15 +131,14 @@ def entry_of(law: BitLaw, statistic: str, epsilon: float) -> LedgerEntry:
     )
 
 
-def shared_assumptions(num_episodes: int, noise: NoiseSource, honest: float, *others: str) -> tuple[str, ...]:
+def told(honest: float, *others: str) -> tuple[str, ...]:
+    """What guarantees of shuffled bits rest on, in words."""
     reliable = (
         "all users of a batch add their noise"
         if honest == 1.0
         else (f"at least a fraction {honest:g} of the users of every batch add their noise and keep it to themselves")
     )
-    return assumptions(
-        num_episodes, noise, TRUSTED, reliable, "batch sizes depend on public numbers and releases only", *others
-    )
+    return TRUSTED, reliable, "batch sizes depend on public numbers and releases only", *others
 
 
 # Streams ------------------------------------------------------------------------------------------------------------

@@ -6,20 +6,20 @@ import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from discreet.device.bits import BitEncoder, FirstVisitBits, honest_users
+from discreet.device.bits import BitEncoder, Changes, FirstVisitBits, honest_users
 from discreet.mdp import Floats
 from discreet.people.counts import CountSpec
-from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
+from discreet.privacy.accounting import Budget, Neighbours
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.trust.reports import ReportStream, cells_met, lost_per_cell, typical
+from discreet.privacy.sums.streams import stated
+from discreet.privacy.trust.reports import ReportStream, users_lost
 from discreet.privacy.trust.shuffle_law import (
     BitLaw,
-    Changes,
     ShuffledStream,
     check_shuffle,
     entry_of,
-    shared_assumptions,
+    told,
 )
 from discreet.privacy.trust.shuffler import Tally, estimated
 from discreet.problem import PublicStructure
@@ -75,8 +75,7 @@ class ShuffleReports:
         There the deviation is 2.8 at ε = 1; users are in proportion to it. Not a bound.
         """
         deviation = math.sqrt(self.law().variance(10_000)) if math.isfinite(self.law().epsilon) else 0.0
-        per_cell = lost_per_cell(typical(spec, self.structure) if branching is None else branching)
-        return per_cell / 2.8 * deviation * cells_met(spec)
+        return deviation / 2.8 * users_lost(spec, self.structure, branching)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ShuffleReportStream:
         return ShuffleReportStream(self, spec, num_episodes, noise)
@@ -88,14 +87,11 @@ class ShuffleReportStream(ReportStream, ShuffledStream):
     def __init__(self, privatizer: ShuffleReports, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         structure, self._bits = privatizer.structure, privatizer.law()
         super().__init__(spec, structure, num_episodes, noise, ShuffleNoise(self._bits))
-        told = (*structure.assumptions(), "targets depend on public numbers and releases only")
-        self.guarantee = guarantee_of(
-            [entry_of(self._bits, "reports", self._bits.epsilon)],
-            "shuffle",
-            privatizer.neighbours,
-            privatizer.budget if math.isfinite(self._bits.epsilon) else None,
-            assumptions=shared_assumptions(num_episodes, noise, privatizer.honest, *told),
-        )
+        public = (*structure.assumptions(), "targets depend on public numbers and releases only")
+        entries = [entry_of(self._bits, "reports", self._bits.epsilon)]
+        budget = privatizer.budget if math.isfinite(self._bits.epsilon) else None
+        words = told(privatizer.honest, *public)
+        self.guarantee = stated(entries, "shuffle", privatizer.neighbours, budget, num_episodes, noise, *words)
 
     def encoder(self, users: int) -> BitEncoder:
         """What exactly so many users of the open epoch are sent."""

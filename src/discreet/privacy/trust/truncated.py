@@ -13,14 +13,14 @@ from discreet.mdp import Floats, Ints
 from discreet.people.counts import UNBOUNDED_REWARD, Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
-from discreet.privacy.accounting import Budget, Neighbours, guarantee_of
+from discreet.privacy.accounting import Budget, Neighbours
 from discreet.privacy.crowd import Keeper
 from discreet.privacy.envelope import SMALLEST_SCALE
 from discreet.privacy.families import Blocks, Family, Mechanism, calibrated, reward_rounding, samplable
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.epochs import Epochs, EpochStream
 from discreet.privacy.sums.exact import Exact, ExactStream
-from discreet.privacy.sums.streams import CountStream, assumptions
+from discreet.privacy.sums.streams import CountStream, stated
 from discreet.privacy.sums.tree import Tree, TreeStream
 from discreet.privacy.tails import adaptive_width, exponent_grid, log_moments
 from discreet.privacy.trust.local import ONE_REPORT, LocalLaplace, sum_of_noises
@@ -256,8 +256,7 @@ class TruncatedLocalStream(Keeper):
         self._sums: Ints = np.zeros(self._cut.peak.shape, dtype=np.int64)
         assert self._family.entry is not None
         entries = (*self._counts.ledger, self._family.entry)
-        told = assumptions(num_episodes, noise, ONE_REPORT, PUBLIC)
-        self.guarantee = guarantee_of(entries, "local", "replace", local.budget, assumptions=told)
+        self.guarantee = stated(entries, "local", "replace", local.budget, num_episodes, noise, ONE_REPORT, PUBLIC)
         self._beta = local.beta
 
     def begin(self, plan: Plan) -> None:
