@@ -323,8 +323,8 @@ class Declaration:
             raise ValueError(f"early_end is {self.early_end!r}; it must be 'absorb' or 'keep'")
         if self.time is not None and (self.step is not None or self.first_step):
             raise ValueError("the declaration has both step and time; expected one of both, for steps come from one")
-        if self.interval is not None and (self.time is None or not 0.0 < self.interval < math.inf):
-            raise ValueError(f"interval is {self.interval}; it is a length above 0 between timestamps and needs time")
+        if self.interval is not None and (self.time is None or not 1e-3 <= self.interval < math.inf):
+            raise ValueError(f"interval is {self.interval:g}; it needs time, and is at least a millisecond")
         taken: dict[str, str] = {}
         for role in ROLES:
             column = getattr(self, role)
