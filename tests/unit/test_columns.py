@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +20,7 @@ from discreet import Budget, Declaration, LogFormat, Policy, fit, verify
 from discreet.cli import app
 from discreet.offline import claims
 from discreet.offline.certificate import DIGESTS, HTML, JSON, _dumped, digest, page
-from discreet.offline.declaration import Column
+from discreet.offline.declaration import COLUMN_KEYS, KEYS, Column
 from discreet.offline.template import template
 from discreet.people.checking import check
 
@@ -512,3 +515,37 @@ def test_check_counts_rows_of_one_interval_and_loses_nothing_to_columns_that_are
     assert found.columns == {"y": {"missing (column not used)": 3}}
     assert found.memory_bytes > 0
     assert any("same interval" in line for line in found.sentences())
+
+
+# The page -----------------------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs" / "columns.md").read_text()
+
+
+def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pyarrow.parquet.write_table(sepsis().append_column("stay", pa.array(np.zeros(USERS * H, int))), "stays.parquet")
+    Path("drugs.txt").write_text("\n".join(NAMES))
+    commands, program, text, options = (body for _, body in re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.M | re.S))
+    lines = [*commands.splitlines(), *options.splitlines()]
+    assert [line.split()[1] for line in lines] == ["declare", "check", "calibrate", "fit", "verify", "fit"]
+    digests = []
+    for line in lines:
+        program_name, *arguments = shlex.split(line, comments=True)
+        assert program_name == "discreet"
+        done = run(*arguments)
+        assert done.exit_code == 0, (line, done.output)
+        if arguments[0] == "declare":
+            assert 'user = "patient"' in Path("stays.toml").read_text()
+            Path("stays.toml").write_text(text)
+        if arguments[0] == "fit":
+            digests.append(json.loads(Path("policy", JSON).read_text())["declaration"]["digest"])
+    assert len(set(digests)) == 1
+    names: dict[str, object] = {}
+    exec(program, names)
+    assert names["policy"].act({"map": 40, "lactate": 1.0, "ward": "A"}, step=0) in (*NAMES, "as now")
+
+
+def test_the_page_names_every_key():
+    for key in (*KEYS, *COLUMN_KEYS):
+        assert f"`{key}`" in PAGE or re.search(rf"^{key} = ", PAGE, re.M), key
