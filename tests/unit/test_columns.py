@@ -496,25 +496,24 @@ def test_check_of_numbered_states_says_what_fit_says(tmp_path):
     assert json.loads(run("check", tmp_path / "log.parquet", *sizes, "--json").stdout)["columns"] == told.columns
 
 
-def test_check_counts_rows_of_one_interval_and_loses_nothing_to_columns_that_are_not_used():
+def test_check_counts_rows_of_one_interval_and_says_what_memory_a_budget_needs():
     table = {
         "user": np.array([0, 0, 0, 1]),
         "t": np.array([0.0, 10.0, 70.0, 5.0]),
         "x": np.array([1.0, 2.0, 3.0, 4.0]),
-        "y": np.array([np.nan, 1.0, np.nan, np.nan]),
+        "y": np.array([1.0, 1.0, np.nan, np.nan]),
         "action": np.zeros(4, int),
         "reward": np.zeros(4),
     }
     what = Declaration.from_options(["x:0..10", "y:0..10"], 3, 2, time="t", interval=60.0)
     found = check(table, what)
-    assert (found.rows, found.merged_rows, found.counted_rows) == (4, 1, 0)
-    assert found.columns == {"y": {"missing (row lost)": 3}}
-    grid = what.grid(2, Budget.pure(1.0))
-    found = check(table, what, grid=grid)
-    assert (grid.unused, found.counted_rows) == (("y",), 3)
-    assert found.columns == {"y": {"missing (column not used)": 3}}
-    assert found.memory_bytes > 0
+    assert (found.rows, found.merged_rows, found.counted_rows, found.memory_bytes) == (4, 1, 1, None)
+    assert found.columns == {"y": {"missing (row lost)": 2}}
     assert any("same interval" in line for line in found.sentences())
+    assert any("depends on the budget" in line for line in found.sentences())
+    small, large = (check(table, what, grid=what.grid(n, Budget.pure(1.0))) for n in (2, 10**7))
+    assert small.memory_bytes < large.memory_bytes
+    assert small.columns == large.columns == found.columns
 
 
 # The page -----------------------------------------------------------------------------------------------------------

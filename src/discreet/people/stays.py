@@ -158,9 +158,9 @@ class DeclaredLog:
             found.repairs,
         )
 
-    def whole(self, used: Sequence[str]) -> tuple[Engine, LogFormat]:
-        """The log with one state, that of all rows in which no used column is missing without a bin for it."""
-        columns = [column for column in self.declaration.states if column.name in used and not column.missing]
+    def whole(self) -> tuple[Engine, LogFormat]:
+        """The log with one state, that of all rows in which nothing is missing without a bin for it."""
+        columns = [column for column in self.declaration.states if not column.missing]
         bins = [f"{column.sql(f'v{self._place(column)}', None, self.engine.literal)}" for column in columns]
         complete = [f"{text} < {column.num_fine}" for column, text in zip(columns, bins, strict=True)]
         state = f"CASE WHEN {' AND '.join(complete)} THEN 0 END" if complete else "0"
