@@ -9,6 +9,7 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -222,6 +223,19 @@ def test_a_limit_of_the_ledger_is_kept_before_columns_are_looked_at(tmp_path):
     with pytest.raises(ValueError, match="total"):
         fit(str(tmp_path / "log.parquet"), wrong, Budget.pure(2.0), total_epsilon=1.0)
     assert not (tmp_path / "log.parquet.spent.jsonl").exists()
+
+
+def test_a_table_of_a_database_and_names_that_are_missing(tmp_path):
+    stays = sepsis(50)
+    with duckdb.connect(str(tmp_path / "house.duckdb")) as house:
+        house.execute("CREATE TABLE stays AS SELECT * FROM stays")
+    what = replace(DECLARED, states=(Column("ward", names=("A", "B")),))
+    found = fit(str(tmp_path / "house.duckdb"), what, Budget.pure(1.0), table="stays", seed=0)
+    assert any("column 'declared columns'" in line for line in found.notices)
+    assert any("discreet check says which" in line for line in found.notices)
+    assert found.policy.state_names == ("ward A", "ward B")
+    lost = check(str(tmp_path / "house.duckdb"), what, "stays").columns["ward"]
+    assert lost == {"not a declared name (row lost)": sum(w == "C" for w in stays.column("ward").to_pylist())}
 
 
 # Forgeries ----------------------------------------------------------------------------------------------------------
