@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from discreet.cli.terminal import note, say, show
+from discreet.cli.terminal import note, say, say_json, show, working
 
 if TYPE_CHECKING:
     from discreet.offline.declaration import Declaration, Grid
+    from discreet.people.logs import LogFormat
 
 Logs = Annotated[list[str], typer.Argument(help="Parquet, CSV, Arrow or DuckDB files, or globs of them.")]
 Declare = Annotated[
@@ -117,6 +118,105 @@ def declare(
         raise ValueError(f"{out} is there already; give another name, for it may be filled in")
     out.write_text(text, encoding="utf-8")
     note(f"written: {out}; fill it in")
+
+
+def check(
+    context: typer.Context,
+    logs: Logs,
+    declare: Declare = None,
+    state: State = None,
+    states: Annotated[
+        str | None, typer.Option(help="How many, or a file with one name per line.", show_default=False)
+    ] = None,
+    actions: Annotated[
+        str | None, typer.Option(help="How many, or a file with one name per line.", show_default=False)
+    ] = None,
+    horizon: Annotated[int | None, typer.Option(help="Steps per episode.", show_default=False)] = None,
+    pooled: Annotated[bool, typer.Option("--pooled", help="Count over all steps together.")] = False,
+    episodes_per_user: Annotated[int, typer.Option(help="Most episodes of one user that count.")] = 1,
+    columns: Annotated[
+        str, typer.Option(help="Names of columns where they differ: user=patient,reward=score.", show_default=False)
+    ] = "",
+    first_step: Annotated[int, typer.Option(help="Number of an episode's first step in the log.")] = 0,
+    reward_range: Annotated[str, typer.Option(help="Rewards are clipped to LOW:HIGH.")] = "0:1",
+    early_end: Annotated[str, typer.Option(help="Episodes that stop early: absorb or keep.")] = "absorb",
+    ended_pays: Annotated[float, typer.Option(help="What a remaining step pays those who ended.")] = 0.0,
+    propensity: Propensity = None,
+    time: Time = None,
+    interval: Interval = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="With columns: for the bins that this budget would buy.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")] = 0.0,
+    users: Annotated[int | None, typer.Option(help="Number of users, declared.", show_default="counted")] = None,
+    table: Annotated[str | None, typer.Option(help="Table of a DuckDB database.")] = None,
+    engine: Annotated[str, typer.Option(help="duckdb, or spark (needs discreet\\[spark]).")] = "duckdb",
+    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
+) -> None:
+    """What a log holds, before anything is spent on it: rows that would be lost, by column and reason.
+
+    For whoever holds the data: the numbers are exact, [bold]not private[/bold], and must stay with the log. Nothing
+    is released, no budget is spent and the ledger is left alone. The log is read as `discreet fit` reads it, so that
+    the time it takes is what a fit takes to read it.
+
+    [bold]Examples[/bold]
+
+    discreet check stays.parquet --columns user=patient                           before anything is declared
+
+    discreet check stays.parquet --declare stays.toml --epsilon 1                 with the bins that ε = 1 would buy
+
+    discreet check visits.csv --states 12 --actions 3 --horizon 10
+    """
+    from discreet.cli.offline import budget_of, log_format, mapped, needed, source_of
+    from discreet.people import checking
+    from discreet.people.stays import DeclaredLog
+
+    declaration = declared(
+        context,
+        declare,
+        state,
+        actions,
+        horizon,
+        columns,
+        reward_range=reward_range,
+        early_end=early_end,
+        episodes_per_user=episodes_per_user,
+        first_step=first_step,
+        ended_pays=ended_pays,
+        propensity=propensity,
+        time=time,
+        interval=interval,
+    )
+    source, grid, number = source_of(logs, engine), None, users
+    what: Declaration | LogFormat | None = declaration
+    with working("reading the log"):
+        if declaration is not None and epsilon is not None:
+            number = DeclaredLog(source, declaration, table).num_users if users is None else users
+            grid = declaration.grid(number, budget_of(epsilon, delta, None))
+        elif declaration is None and spoken(context, ("states", "actions", "horizon")):
+            what = log_format(
+                needed("--states", states),
+                needed("--actions", actions),
+                needed("--horizon", horizon),
+                pooled,
+                columns,
+                reward_range,
+                early_end,
+                episodes_per_user,
+                users,
+                True,
+                first_step,
+                ended_pays,
+            )
+        found = checking.check(source, what, table, grid=grid, columns=mapped(columns))
+    if as_json:
+        say_json({**found.to_json(), "grid": None if grid is None else grid_json(grid)})
+        return
+    say(f"NOT PRIVATE: {checking.NOT_PRIVATE.partition(': ')[2]}")
+    for line in found.sentences():
+        say(line)
+    if grid is not None and number is not None:
+        show_grid(grid, number)
 
 
 def show_grid(grid: Grid, users: int) -> None:

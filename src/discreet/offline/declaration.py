@@ -323,11 +323,13 @@ class Declaration:
             raise ValueError(f"early_end is {self.early_end!r}; it must be 'absorb' or 'keep'")
         if self.time is not None and (self.step is not None or self.first_step):
             raise ValueError("the declaration has both step and time; expected one of both, for steps come from one")
-        if self.interval is not None and (self.time is None or not 0.0 < self.interval < math.inf):
-            raise ValueError(f"interval is {self.interval}; it is a length above 0 between timestamps and needs time")
+        if self.interval is not None and (self.time is None or not 1e-3 <= self.interval < math.inf):
+            raise ValueError(f"interval is {self.interval:g}; it needs time, and is at least a millisecond")
         taken: dict[str, str] = {}
         for role in ROLES:
             column = getattr(self, role)
+            if column == role and role in ("user", "step", "action", "reward"):  # it is looked for there anyway
+                object.__setattr__(self, role, None)
             if column is not None and not (isinstance(column, str) and column and column.isprintable()):
                 raise ValueError(f"{role} is {column!r}; expected the name of a column")
             if column is not None and (other := taken.setdefault(column, role)) != role:

@@ -492,10 +492,10 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
         options = "union_by_name = true, can_have_nan = true"
         with _damaged(paths):
             connection.execute(f"CREATE TEMP VIEW {engine.name} AS SELECT * FROM read_parquet([{listed}], {options})")
-        engine._checked = lambda: checked(_parquet(paths))
+        engine._checked = lambda: checked(_unified(paths, "parquet"))
     elif suffix in (".arrow", ".feather"):
         with _damaged(paths):
-            connection.register(engine.name, checked(pyarrow.dataset.dataset(paths, format="ipc")))
+            connection.register(engine.name, checked(_unified(paths, "ipc")))
     elif suffix in (".duckdb", ".db"):
         if table is None:
             raise ValueError(f"{paths[0]} is a database; name the table in it (--table)")
@@ -511,9 +511,11 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
         raise ValueError(f"{paths[0]} is of no known kind; expected .parquet, .csv, .tsv, .arrow or .duckdb")
 
 
-def _parquet(paths: Sequence[str]) -> Any:
-    schema = pa.unify_schemas([pyarrow.parquet.read_schema(path) for path in paths], promote_options="permissive")
-    return pyarrow.dataset.dataset(paths, schema=schema, format="parquet")
+def _unified(paths: Sequence[str], kind: str) -> Any:
+    """Files as one dataset with all their columns; those that a file does not have are null there."""
+    schemas = [pyarrow.dataset.dataset(path, format=kind).schema for path in paths]
+    schema = pa.unify_schemas(schemas, promote_options="permissive")
+    return pyarrow.dataset.dataset(list(paths), schema=schema, format=kind)
 
 
 @contextmanager

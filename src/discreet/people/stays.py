@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from discreet.mdp import Floats, Ints
 from discreet.offline.declaration import ROLES, Column, Declaration, Grid
 from discreet.people.counting import LoggedData, Repairs, _episode, _number, _who_of
-from discreet.people.logs import Engine, Kind, LogFormat, columns_of_files, open_log
+from discreet.people.logs import LONGEST, Engine, Kind, LogFormat, Spark, columns_of_files, open_log
 
 #: What the source is called while `log` is a view of it.
 SOURCE = "columns_of_people"
@@ -26,8 +26,8 @@ FINITE = "BETWEEN CAST('-1.7976931348623157E308' AS DOUBLE) AND CAST('1.79769313
 NEEDED = ("user", "action", "reward")
 #: Where a row leads.
 ON, ENDED, UNKNOWN = 0, 1, 2
-#: Later intervals are beyond every horizon.
-LATEST = 1_000_000_000
+#: Moments, in seconds, and rewards of one row are at most this, so that differences and sums are numbers.
+LATEST, MOST_PAID = 10**15, 1e290
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +79,8 @@ class DeclaredLog:
         self.declaration = declaration
         self._source, self._table = (source.read_all() if hasattr(source, "read_all") else source), table
         self.engine = self._opened()
+        if isinstance(self.engine, Spark):  # its views are those of the session: `log` will be another one
+            self._source = self.engine
         self.kinds = self.engine.kinds()
         self.timestamps = self.engine.timestamps()
         _check(self)
@@ -92,6 +94,8 @@ class DeclaredLog:
 
     def _opened(self) -> Engine:
         engine = open_log(self._source, self._table, SOURCE)
+        if engine.name != SOURCE:
+            raise ValueError("a log of columns is opened with its declaration; give its source, not an engine")
         engine.keep("log", f"SELECT * FROM {engine.name}", False)
         return engine
 
@@ -154,6 +158,17 @@ class DeclaredLog:
             found.repairs,
         )
 
+    def whole(self) -> tuple[Engine, LogFormat]:
+        """The log with one state, that of all rows in which nothing is missing without a bin for it."""
+        columns = [column for column in self.declaration.states if not column.missing]
+        bins = [f"{column.sql(f'v{self._place(column)}', None, self.engine.literal)}" for column in columns]
+        complete = [f"{text} < {column.num_fine}" for column, text in zip(columns, bins, strict=True)]
+        state = f"CASE WHEN {' AND '.join(complete)} THEN 0 END" if complete else "0"
+        passed = ", ".join(f"role_{role}" for role in self._shown)
+        engine = self._opened()
+        engine.keep("placed", f"SELECT {passed}, {state} AS state FROM ({self._cells(columns)}) AS cells", True)
+        return engine, self._counted(engine, "placed", "state", 1, None)
+
     # The text -------------------------------------------------------------------------------------------------------
 
     @property
@@ -192,7 +207,7 @@ class DeclaredLog:
             ended_pays=declaration.ended_pays,
         )
 
-    def _value(self, name: str) -> tuple[str, Kind]:
+    def value(self, name: str) -> tuple[str, Kind]:
         """A column of the source, and its kind."""
         kind, value = self.kinds[name], "l." + self.engine.quoted(name)
         return (f"CAST({value} AS STRING)" if kind == "text" else value), kind
@@ -202,19 +217,19 @@ class DeclaredLog:
         columns, and `chance` the propensity, if it is one. All names are ours, whatever those of the source are."""
         parts = []
         for column in columns:
-            value, kind = self._value(column.name)
+            value, kind = self.value(column.name)
             read = _double(self.engine, value, kind) if column.numeric else f"CAST({value} AS STRING)"
             parts.append(f"{read} AS v{self._place(column)}")
         said = "CAST(NULL AS DOUBLE)"
         if self.declaration.propensity is not None:
-            said = _double(self.engine, *self._value(self.declaration.propensity))
+            said = _double(self.engine, *self.value(self.declaration.propensity))
         parts.append(f"{said} AS said")
         values = [f"v{self._place(column)}" for column in columns]
         values.append("CASE WHEN said > 0 AND said <= 1 THEN said END AS chance")
         if self.declaration.time is not None:
             return self._timed(parts, values)
         roles = [f"role_{role}" for role in self._shown]
-        raw = [f"{self._value(self.roles[role])[0]} AS role_{role}" for role in self._shown]
+        raw = [f"{self.value(self.roles[role])[0]} AS role_{role}" for role in self._shown]
         read = f"SELECT {', '.join([*raw, *parts])} FROM {self.engine.name} AS l"
         return f"SELECT {', '.join([*roles, *values])} FROM ({read}) AS r"
 
@@ -222,20 +237,21 @@ class DeclaredLog:
         """The same where steps come from timestamps. What happens in one interval is one step: the columns and the
         action of its first row, the sum of the rewards that are numbers, and the end if any row says so."""
         engine, declaration, roles = self.engine, self.declaration, self.roles
-        person, stay = _who_of(*self._value(roles["user"])), "0"
+        person, stay = _who_of(*self.value(roles["user"])), "0"
         if "episode" in roles:
-            stay = _episode(engine, *self._value(roles["episode"]))
+            stay = _episode(engine, *self.value(roles["episode"]))
         shown = [role for role in self._shown if role != "step"]
         numbers = [role for role in ("reward", "terminated", "done", "truncated") if role in shown]
         raw = [
-            f"{_double(engine, *self._value(roles[role])) if role in numbers else self._value(roles[role])[0]} "
+            f"{_double(engine, *self.value(roles[role])) if role in numbers else self.value(roles[role])[0]} "
             f"AS raw_{role}"
             for role in shown
         ]
         own = [f"{person} AS person", f"{stay} AS stay", f"{self._moment()} AS said_moment"]
         read = f"SELECT {', '.join([*raw, *parts, *own])} FROM {engine.name} AS l"
         # what is no moment, or nobody's, is a row of its own that no other is compared with
-        sound = f"SELECT r.*, CASE WHEN said_moment {FINITE} THEN said_moment END AS moment FROM ({read}) AS r"
+        possible = f"said_moment BETWEEN -{LATEST} AND {LATEST}"
+        sound = f"SELECT r.*, CASE WHEN {possible} THEN said_moment END AS moment FROM ({read}) AS r"
         bucket = "dense_rank() OVER (PARTITION BY person, stay ORDER BY moment) - 1"
         if declaration.interval is not None:
             first = "min(moment) OVER (PARTITION BY person, stay)"
@@ -243,7 +259,8 @@ class DeclaredLog:
         located = "CASE WHEN moment IS NOT NULL AND person IS NOT NULL"
         placed = f"SELECT s.*, {located} THEN {bucket} END AS bucket FROM ({sound}) AS s"
         together = "OVER (PARTITION BY person, stay, bucket)"
-        merged = {"reward": f"sum(CASE WHEN raw_reward {FINITE} THEN raw_reward END) {together}"}
+        bounded = f"CASE WHEN raw_reward {FINITE} THEN least(greatest(raw_reward, {-MOST_PAID}), {MOST_PAID}) END"
+        merged = {"reward": f"sum({bounded}) {together}"}
         merged |= {role: f"max(raw_{role}) {together}" for role in numbers[1:]}
         # rows without a moment are in one window with each other, and must not be: there each keeps its own
         joined = [
@@ -253,7 +270,7 @@ class DeclaredLog:
             for role in shown
         ]
         rank = "rank() OVER (PARTITION BY person, stay, bucket ORDER BY moment) AS place"
-        whole = f"CASE WHEN bucket <= {LATEST} THEN CAST(bucket AS INT) WHEN bucket IS NOT NULL THEN {LATEST} END"
+        whole = f"CASE WHEN bucket <= {LONGEST} THEN CAST(bucket AS INT) WHEN bucket IS NOT NULL THEN {LONGEST} END"
         return (
             f"SELECT {', '.join(f'role_{role}' for role in shown)}, {whole} AS role_step, {', '.join(values)} "
             f"FROM (SELECT p.*, {', '.join(joined)}, {rank} FROM ({placed}) AS p) AS m "
@@ -263,7 +280,7 @@ class DeclaredLog:
     def _moment(self) -> str:
         """The time of a row in seconds."""
         assert self.declaration.time is not None
-        value, kind = self._value(self.declaration.time)
+        value, kind = self.value(self.declaration.time)
         if self.declaration.time in self.timestamps:
             return self.engine.seconds(value)
         number = _double(self.engine, value, kind)
