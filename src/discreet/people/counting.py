@@ -67,6 +67,33 @@ class Repairs:
 
 
 @dataclass(frozen=True, eq=False)
+class StepItems:
+    """As `StepCounts`, of what occurred alone: `codes` are flat indices of (g, s, a, s'), each once. Raw."""
+
+    codes: Ints  # (n,)
+    numbers: Ints  # (n,)
+    paid: Ints  # (n,)
+    num_users: int
+    episodes_per_user: int = 1
+    repairs: Repairs = Repairs()
+    first_visits: bool = False
+
+    @property
+    def num_episodes(self) -> int:
+        return self.num_users * self.episodes_per_user
+
+    def table(self, spec: CountSpec) -> StepCounts:
+        """All items, those that nobody has included."""
+        T, R = _empty(spec), _empty(spec)
+        T.reshape(-1)[self.codes] = self.numbers
+        R.reshape(-1)[self.codes] = self.paid
+        return StepCounts(T, R, self.num_users, self.episodes_per_user, self.repairs, self.first_visits)
+
+    def __repr__(self) -> str:
+        return f"StepItems({self.num_users} users)"
+
+
+@dataclass(frozen=True, eq=False)
 class StepCounts:
     """How often (g, s, a, s') occurred and what it paid, in grid units. Raw: for a privatizer and nothing else."""
 
@@ -142,12 +169,13 @@ class LoggedData:
 
     def counts(self) -> StepCounts:
         """Count within the rules."""
+        return self.items().table(self.log.spec)
+
+    def items(self) -> StepItems:
+        """The same, of what occurred alone."""
         log, repairs = self.log, self.repairs
         rows = self._engine.fetch(counting_query(log, self._shortcut))
-        T, R = _empty(log.spec), _empty(log.spec)
         code, number, paid = (np.asarray(rows.column(i), dtype=np.int64) for i in range(3))
-        T.reshape(-1)[code] = number
-        R.reshape(-1)[code] = paid
         left_out = repairs.rows - repairs.unreadable_rows - int(number.sum())
         if not log.enforce:
             if left_out:
@@ -155,7 +183,7 @@ class LoggedData:
             repairs = replace(repairs, unreadable_rows=left_out)
         elif not log.first_visits:
             repairs = replace(repairs, cut_rows=left_out)
-        return StepCounts(T, R, self.num_users, log.episodes_per_user, repairs, log.first_visits)
+        return StepItems(code, number, paid, self.num_users, log.episodes_per_user, repairs, log.first_visits)
 
     def trajectories(self) -> Trajectories:
         """The rows that count, in memory and in order."""

@@ -14,6 +14,8 @@ from discreet.privacy.trust.linear import LinearMoments
 from discreet.privacy.trust.one_hot import OneHot
 from discreet.problem import Mask
 
+#: Below this signal not even cells that are visited fifty times as often as others become known.
+FAR_TOO_FEW = 0.02
 #: Evenly visited cells must reach this many times the number of steps at which a cell counts as known.
 NEEDED = 5.0
 
@@ -91,3 +93,12 @@ def forecast(
             f"too few users: nothing but the most visited pairs can be learned; about {users_needed:,} are needed"
         )
     return Prospect(deviation, visits_each, needed, signal, users_needed, verdict)
+
+
+def check_users(prospect: Prospect, num_users: int) -> None:
+    """Refuse, before anything is spent, what could teach nothing: a function of public numbers."""
+    if prospect.signal < FAR_TOO_FEW:
+        raise ValueError(
+            f"{num_users:,} users are far too few for this budget and so many states, actions and steps: about "
+            f"{prospect.users_needed:,} are needed, and nothing was spent; go on with --anyway (anyway=True)"
+        )
