@@ -427,7 +427,7 @@ def ring(n: int, S: int, H: int = 10, A: int = 3, seed: int = 1) -> pa.Table:
 
 
 @pytest.mark.parametrize("pooled", [True, False])
-@pytest.mark.parametrize("budget", [Budget.pure(3.0), Budget.zcdp(2.0)])
+@pytest.mark.parametrize("budget", [Budget.pure(3.0), Budget.pure(2.0), Budget.zcdp(2.0)])
 def test_a_fit_that_holds_few_items_learns_the_same_policy(pooled, budget, monkeypatch, tmp_path):
     log, table = LogFormat(20, 3, 10, pooled), ring(60_000, 20)
     arguments = {"seed": 3, "algorithm": "one-hot", "anyway": True, "initial": np.full(20, 0.05)}
@@ -438,6 +438,7 @@ def test_a_fit_that_holds_few_items_learns_the_same_policy(pooled, budget, monke
     thin.save(tmp_path / "policy")
     worth, other = thin.certificate["estimate"], thick.certificate["estimate"]
     assert thin.certificate["ledger"] == thick.certificate["ledger"]
+    assert thin.certificate["algorithm"]["steps_per_user"] == ("one" if budget.epsilon == 2.0 else "all")
     assert thin.certificate["algorithm"]["items"] == thick.certificate["algorithm"]["items"]
     assert worth["value_estimate"] == pytest.approx(other["value_estimate"], abs=0.35)
     assert worth["value_estimate"] > 2.3  # of at most one payment in four steps, far above 1.4 of random walks

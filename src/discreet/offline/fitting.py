@@ -38,8 +38,6 @@ FROM_LOGS = {name: entry for name, entry in CATALOG.items() if entry.runner == "
 OPEN = tuple(name for name, entry in FROM_LOGS.items() if not entry.private)
 #: One step per user is asked for when there are so many users per cell and unit of ε, and ε is not larger.
 TILT_USERS, LARGEST_TILT = 200.0, 2.0
-#: Steps that are held in memory for that.
-MOST_STEPS = 20_000_000
 #: Sums that planning may take: a few seconds.
 MOST_SUMS = 2_000_000_000
 #: Items have numbers in 64 bits.
@@ -124,8 +122,8 @@ def choose(
         return Choice("one-hot", f"{why}; all steps, for users × ε is below {threshold:g} = 200 × {cells} cells")
     if epsilon > LARGEST_TILT:
         return Choice("one-hot", f"{why}; all steps, for ε is above {LARGEST_TILT:g}")
-    if num_users * log.episodes_per_user * log.horizon > MOST_STEPS or not log.enforce:
-        return Choice("one-hot", f"{why}; all steps, counted where the data are")
+    if not log.enforce:
+        return Choice("one-hot", f"{why}; all steps, for how many a user has is not enforced")
     return Choice(
         "one-hot", f"{why}; one step per user, for users × ε reaches {threshold:g} = 200 × {cells} cells", True
     )

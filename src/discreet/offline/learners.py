@@ -23,7 +23,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.trust.linear import LinearMoments, MomentStream
 from discreet.privacy.trust.one_hot import OneHot, Tilted
-from discreet.privacy.trust.sparse import SparseStream
+from discreet.privacy.trust.sparse import SparseStream, tilted_release
 from discreet.problem import NOTHING_DECLARED, Mask, PublicStructure
 from discreet.releases.histograms import Cells, PrivateHistogram
 from discreet.releases.regressions import PrivateRegression, Question
@@ -137,7 +137,7 @@ def one_hot(task: Task) -> Outcome:
     )
     m = log.episodes_per_user
     if task.tilted:
-        users = data.trajectories()
+        users = data.one_step()
         tilted = Tilted(task.budget, task.neighbours, episodes_per_user=m)
         release, parts = tilted.release(users, log.spec, cells, task.noise)
         repairs = users.repairs
@@ -183,11 +183,16 @@ def _sparse_one_hot(task: Task, items: Items, rewards: Floats | None) -> Outcome
     agent = SparseOneHotVI(OneHotVI(rewards))
     if task.confidence_scale is not None:
         agent = SparseOneHotVI(replace(agent.rule, confidence_scale=task.confidence_scale))
-    counts = data.items()
-    private = OneHot(task.budget, task.neighbours, episodes_per_user=m, first_visits=log.first_visits)
-    stream = SparseStream(private, log.spec, items, data.num_users, task.noise, agent.rule.lowest)
-    stream.add(counts)
-    release, parts, repairs = stream.release(), {"all users": stream.guarantee}, counts.repairs
+    if task.tilted:
+        users, tilted = data.one_step(), Tilted(task.budget, task.neighbours, episodes_per_user=m)
+        release, parts = tilted_release(tilted, users, log.spec, items, task.noise, agent.rule.lowest)
+        repairs = users.repairs
+    else:
+        counts = data.items()
+        private = OneHot(task.budget, task.neighbours, episodes_per_user=m, first_visits=log.first_visits)
+        stream = SparseStream(private, log.spec, items, data.num_users, task.noise, agent.rule.lowest)
+        stream.add(counts)
+        release, parts, repairs = stream.release(), {"all users": stream.guarantee}, counts.repairs
     estimate = agent.estimate(release)
     found = agent.plan_in(release, estimate)
     H, S, A = items.shape
@@ -322,7 +327,7 @@ def answered(
 def _regressed(task: Task, weighted: bool) -> Outcome:
     data, log, features, start = task.data, task.log, task.features, task.start
     assert features is not None
-    users = data.trajectories()
+    users = data.rows()
     private = LinearMoments(task.budget, task.neighbours, weighted, task.split, log.episodes_per_user)
     stream = private.open(users, log.spec, log.spec.num_states, task.noise)
     scale = scale_of(log, log.horizon)

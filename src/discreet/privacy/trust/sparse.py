@@ -9,13 +9,14 @@ from typing import NoReturn
 import numpy as np
 
 from discreet.mdp import Ints
-from discreet.people.counting import StepItems
+from discreet.people.counting import OneStep, StepItems
 from discreet.people.counts import CountSpec
+from discreet.privacy.accounting import Guarantee
 from discreet.privacy.excess import excess
 from discreet.privacy.families import Mechanism
 from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from discreet.privacy.tails import gaussian_union_width, laplace_union_width
-from discreet.privacy.trust.one_hot import OneHot
+from discreet.privacy.trust.one_hot import OneHot, Tilted
 from discreet.releases.sparse import Items, SparseHistogram
 
 #: Of a cell with so many items: the threshold in standard deviations of the noise on one.
@@ -96,6 +97,16 @@ class SparseStream:
 
     def __repr__(self) -> str:
         return f"SparseStream({self._limit} users)"
+
+
+def tilted_release(
+    tilted: Tilted, users: OneStep, spec: CountSpec, items: Items, noise: NoiseSource, thresholds: Thresholds
+) -> tuple[SparseHistogram, dict[str, Guarantee]]:
+    """One step per user: the pilot's release, then what rises above the thresholds."""
+    reports, main, parts = tilted.reports(users, spec, noise)
+    codes, counts = item_counts(reports, spec, items)
+    limits = (users.num_users, tilted.beta, noise)
+    return released(codes, counts, items, "laplace", main.scale, spec.grid, thresholds, *limits, tilted=True), parts
 
 
 def item_counts(counts: StepItems, spec: CountSpec, items: Items) -> tuple[Ints, Ints]:
