@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -178,36 +179,32 @@ def _figure(groups: Mapping[str, Sequence[RunResult]]) -> Any:
     lines = -(-(len(groups) + len(against)) // columns)
     figure = Figure(figsize=(1.5 + 6.0 * columns, 4.6 * lines), layout="constrained")
     FigureCanvasAgg(figure)
-    for position, (title, rows) in enumerate(groups.items(), start=1):
-        axes = figure.add_subplot(lines, columns, position)
+    panel = (figure.add_subplot(lines, columns, position) for position in itertools.count(1))
+    for (title, rows), axes in zip(groups.items(), panel, strict=False):
         axes.axhline(1.0, color="0.6", linewidth=1, linestyle="--", label="random policy")
         drawn = curves(rows)
         for number, curve in enumerate(drawn):
             style = ("-", "--", ":")[number // COLOURS % 3]
             (line,) = axes.plot(curve.episodes, curve.mean, style, linewidth=1.8, label=curve.label)
             axes.fill_between(curve.episodes, curve.low, curve.high, color=line.get_color(), alpha=0.18, linewidth=0)
-        axes.set_xscale("log")
         axes.set_ylim(bottom=0.0)
-        axes.set_xlabel("episodes")
-        axes.set_ylabel("regret so far / regret of the random policy")
-        axes.set_title(title)
-        axes.grid(alpha=0.25)
         beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if len(drawn) > 6 else {}
-        axes.legend(title="mean, and range over seeds", fontsize="small", title_fontsize="small", **beside)
-    for position, (title, rows) in enumerate(against.items(), start=len(groups) + 1):
-        axes = figure.add_subplot(lines, columns, position)
+        legend = {"title": "mean, and range over seeds", "title_fontsize": "small", **beside}
+        _finish(axes, title, "regret so far / regret of the random policy", legend)
+    for (title, rows), axes in zip(against.items(), panel, strict=False):
         for summary in summaries(rows):
             episodes = summary.rows[0].checkpoints
             (line,) = axes.plot(episodes, _mean_loss(summary, "loss") / episodes, linewidth=1.8, label=summary.label)
             best = _mean_loss(summary, "comparator_loss") / episodes
             axes.plot(episodes, best, "--", linewidth=1.2, color=line.get_color())
-        axes.set_xscale("log")
-        axes.set_xlabel("episodes")
-        axes.set_ylabel("mean loss so far (dashed: best fixed policy)")
-        axes.set_title(title)
-        axes.grid(alpha=0.25)
-        axes.legend(fontsize="small")
+        _finish(axes, title, "mean loss so far (dashed: best fixed policy)", {})
     return figure
+
+
+def _finish(axes: Any, title: str, measured: str, legend: Mapping[str, Any]) -> None:
+    axes.set(title=title, xscale="log", xlabel="episodes", ylabel=measured)
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize="small", **legend)
 
 
 def loss_panels(rows: Iterable[RunResult]) -> dict[str, list[RunResult]]:
