@@ -14,7 +14,7 @@ from discreet.privacy.sums.epochs import Epochs
 from discreet.privacy.trust.local import LocalSampled
 from discreet.releases.reports import Targets
 from discreet.runs.experiment import Experiment, Setting, generators, run
-from discreet.runs.regret import Game, RegretCurve, checkpoints
+from discreet.runs.regret import Hindsight, RegretCurve, checkpoints
 from discreet.runs.simulation import Clock, play, rollouts
 from discreet.schedules import FixedTimes
 from discreet.session import Session
@@ -103,8 +103,8 @@ def test_games_are_the_same_however_people_come(name):
             session.release()
     setting, session, simulator = opened(experiment)
     clock = Clock()
-    game = Game(simulator, setting.sequence, experiment.episodes, clock)
-    simulated = [(epoch.start, epoch.plan.policy.tobytes()) for epoch in play(session, game.arrive, clock)]
+    hindsight = Hindsight(simulator, setting.sequence, experiment.episodes, clock)
+    simulated = [(epoch.start, epoch.plan.policy.tobytes()) for epoch in play(session, hindsight.arrive, clock)]
     assert all(each == simulated for each in plans)
     assert len(simulated) > 3
 

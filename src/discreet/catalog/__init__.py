@@ -98,14 +98,14 @@ _LOSSES = frozenset({"confidence_scale", "mode", "adversary"})
 
 
 def settled(
-    entry: Algorithm, option: str, mode: str | None, model: str | None
+    entry: Algorithm, option: str, mode: str | None, trust: str | None
 ) -> tuple[str | bool | None, str] | None:
     """The one value that an option can have in this form of a learner, and why; None where there is a choice.
 
     A value of None says that the option has no meaning there.
     """
     name = entry.name
-    if option == "honest" and model != "shuffle":
+    if option == "honest" and trust != "shuffle":
         return None, "honest is the fraction of users who add their noise, in the shuffle model only"
     if option == "public_initial" and option not in entry.options:
         if entry.runner == "adversarial" or entry.staged:
@@ -117,7 +117,7 @@ def settled(
         return "practical", f"{name} has one form only"
     if option not in entry.options:
         return (False if OPTIONS[option].default is False else None), f"{name} has no use for {dashed(option)}"
-    if option == "local_reports" and model != "local":
+    if option == "local_reports" and trust != "local":
         return None, "local-reports is for the local model only"
     if mode == "paper" and option == "local_reports":
         return "laplace", f"in paper mode {name} adds noise to every counter"

@@ -13,7 +13,7 @@ from discreet.cli.terminal import compilation_notice, note, progress_bar, say, s
 
 if TYPE_CHECKING:
     from discreet.runs.experiment import Experiment, Setting
-    from discreet.runs.report import Spread, Summary
+    from discreet.runs.report import Summary, Variation
     from discreet.runs.results import RunResult
 
 NOT_A_RELEASE = "simulation: all randomness came from a seed, so this is not a private release"
@@ -151,7 +151,7 @@ def document(setting: Setting, summary: Summary) -> dict[str, Any]:
     }
 
 
-def spread_json(spread: Spread | None, per_seed: list[float | None]) -> dict[str, Any]:
+def spread_json(spread: Variation | None, per_seed: list[float | None]) -> dict[str, Any]:
     names = ("mean", "sd", "median", "worst")
     return {**{name: getattr(spread, name, None) for name in names}, "per_seed": per_seed}
 
@@ -173,7 +173,7 @@ def adversarial_part(experiment: Experiment, rows: Sequence[RunResult]) -> dict[
     }
 
 
-def plus_minus(spread: Spread | None, digits: str) -> str:
+def plus_minus(spread: Variation | None, digits: str) -> str:
     if spread is None:
         return "undefined: every policy is optimal"
     return f"{spread.mean:{digits}}" + (f" ± {spread.sd:{digits}}" if spread.sd is not None else "")

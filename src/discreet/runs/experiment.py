@@ -27,7 +27,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.problem import Moments, Problem, PublicStructure
 from discreet.runs import identity, memory
 from discreet.runs.feasibility import LARGEST_EPSILON, Forecast, forecast_run
-from discreet.runs.regret import Game, RegretCurve
+from discreet.runs.regret import Hindsight, RegretCurve
 from discreet.runs.results import RunResult, stamped
 from discreet.runs.simulation import Clock, compilable, play, play_compiled, rollouts
 from discreet.schedules import TwoClocks
@@ -194,13 +194,13 @@ class Experiment:
                 choices = ", ".join(option.choices)
                 raise ValueError(f"unknown {catalog.dashed(name)} {value!r}; choose one of {choices}")
         mode = self.mode or "practical"
-        model = (self.model or entry.models[0]) if entry.private else None
+        trust = (self.model or entry.models[0]) if entry.private else None
         found: dict[str, Any] = {}
         for name, option in catalog.OPTIONS.items():
             given = getattr(self, name)
             if given is False and option.default is False:  # a flag that was not raised
                 given = None
-            only = catalog.settled(entry, name, mode, model)
+            only = catalog.settled(entry, name, mode, trust)
             if only is None:
                 found[name] = option.default if given is None else given
             elif given is None or given == only[0]:
@@ -448,20 +448,20 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
     simulator = MDPSimulator(setting.mdp, setting.law, environment, setting.problem.reward_range)
     triple, clock = setting.triple(seed), Clock()
     session = Session.open(triple, setting.problem, noise, setting.entry.feedback)
-    game = None if setting.sequence is None else Game(simulator, setting.sequence, K, clock)
-    meter = game or RegretCurve(setting.mdp, K)
+    hindsight = None if setting.sequence is None else Hindsight(simulator, setting.sequence, K, clock)
+    meter = hindsight or RegretCurve(setting.mdp, K)
     parts: Iterable[tuple[Any, ...]]
     if compilable(triple, setting.spec, setting.law, K):  # then the stream is Exact
         parts = play_compiled(triple.agent, simulator, setting.spec, K, clock)  # type: ignore[arg-type]
     else:
-        arrive = rollouts(simulator) if game is None else game.arrive
+        arrive = rollouts(simulator) if hindsight is None else hindsight.arrive
         parts = (epoch.played for epoch in play(session, arrive, clock))
     for part in parts:
         meter.add(*part)
         if progress is not None:
             progress(part[1])
     found = meter.measured()
-    told = {"clipped_rewards": simulator.clipped} if game is None else _of_losses(setting, triple)
+    told = {"clipped_rewards": simulator.clipped} if hindsight is None else _of_losses(setting, triple)
     told |= _problem(experiment) | getattr(session.plan, "diagnostics", {}) | found.pop("diagnostics", {})
     return RunResult(
         setting.said.id,

@@ -24,7 +24,7 @@ PANEL = ("env", "states", "horizon", "instance")
 
 
 @dataclass(frozen=True)
-class Spread:
+class Variation:
     """How a number varies over seeds. `sd` divides by n−1 and does not exist for one seed."""
 
     mean: float
@@ -33,7 +33,7 @@ class Spread:
     worst: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def of(cls, values: Sequence[float]) -> Variation:
         sd = statistics.stdev(values) if len(values) > 1 else None
         return cls(statistics.fmean(values), sd, statistics.median(values), max(values))
 
@@ -44,9 +44,9 @@ class Summary:
 
     label: str
     rows: tuple[RunResult, ...]
-    ratio: Spread | None  # None where the random policy is optimal
-    gap: Spread | None  # of the last policy, as `RunResult.final_gap`
-    regret: Spread
+    ratio: Variation | None  # None where the random policy is optimal
+    gap: Variation | None  # of the last policy, as `RunResult.final_gap`
+    regret: Variation
     episodes_per_second: float | None
 
     @property
@@ -86,9 +86,9 @@ def _summary(label: str, rows: tuple[RunResult, ...]) -> Summary:
     return Summary(
         label,
         rows,
-        Spread.of(ratios) if ratios else None,
-        Spread.of(gaps) if gaps else None,
-        Spread.of([float(row.regret[-1]) for row in rows]),
+        Variation.of(ratios) if ratios else None,
+        Variation.of(gaps) if gaps else None,
+        Variation.of([float(row.regret[-1]) for row in rows]),
         statistics.median(rates) if rates else None,
     )
 
