@@ -20,6 +20,17 @@ Mask = NDArray[np.bool_]
 LossEstimator = Literal["corrected", "paper"]
 
 
+def grid_for(num_episodes: int) -> float:
+    """A power of two, at most 1/K (½ for one): rounding to it moves the sum of K rewards, or losses, by at most ½."""
+    return 2.0 ** -max(num_episodes - 1, 1).bit_length()
+
+
+def check_grid(grid: float) -> None:
+    mantissa, _ = math.frexp(grid)
+    if mantissa != 0.5 or grid > 1:
+        raise ValueError(f"grid is {grid}; it must be a power of two, at most 1")
+
+
 @dataclass(frozen=True, eq=False)
 class PublicStructure:
     """What is declared known; None means not declared. Stages as in the counts: G = 1 when pooled, else H."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -226,6 +229,14 @@ def test_noise_is_drawn_once_and_the_last_epoch_may_be_released():
         seen.append(session.release())
     assert [release.num_episodes for release in seen] == [4, 8, 10]
     assert session._stream.release().visits.tobytes() == seen[-1].visits.tobytes()
+
+
+def test_a_session_cannot_be_copied_and_shows_nobody():
+    session, simulator = small_session()
+    fill(session, simulator)
+    for copied in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match="cannot be pickled or copied"):
+            copied(session)
 
 
 def test_a_run_ends_when_nobody_comes_any_more():

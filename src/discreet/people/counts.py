@@ -13,6 +13,7 @@ from discreet.kernels import rollout as kernel
 from discreet.mdp import Floats, Ints
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Neighbours
+from discreet.problem import check_grid, grid_for
 
 #: |sum of rewards| on the grid stays below this, so that noise can be added in 64 bits.
 LARGEST_SUM = 2**61
@@ -49,9 +50,7 @@ class CountSpec:
         for name in ("num_states", "num_actions", "horizon"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        mantissa, _ = math.frexp(self.grid)
-        if mantissa != 0.5 or self.grid > 1:
-            raise ValueError(f"grid is {self.grid}; it must be a power of two, at most 1")
+        check_grid(self.grid)
         if self.reward_range is not None:
             low, high = self.reward_range
             if not (math.isfinite(low) and math.isfinite(high - low) and low < high):
@@ -67,9 +66,8 @@ class CountSpec:
         num_episodes: int,
         reward_range: tuple[float, float] | None = (0.0, 1.0),
     ) -> CountSpec:
-        """A spec whose grid is at most 1/K, so that rounding moves the sum of K rewards by at most 1/2."""
-        grid = 2.0 ** -max(num_episodes - 1, 1).bit_length()
-        return cls(num_states, num_actions, horizon, pooled, grid, reward_range)
+        """A spec with the grid of so many episodes."""
+        return cls(num_states, num_actions, horizon, pooled, grid_for(num_episodes), reward_range)
 
     @property
     def stages(self) -> int:

@@ -15,6 +15,7 @@ from discreet.occupancies import Layers
 from discreet.people.counts import LARGEST_SUM, Sensitivity
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Neighbours
+from discreet.problem import check_grid, grid_for
 
 Feedback = Literal["full", "bandit"]
 TABLES = ("visits", "transitions", "losses")
@@ -38,9 +39,7 @@ class LossSpec:
             raise ValueError(f"feedback is {self.feedback!r}; it must be 'full' or 'bandit'")
         if self.num_episodes < 1:
             raise ValueError(f"num_episodes is {self.num_episodes}; at least one user must play")
-        mantissa, _ = math.frexp(self.grid)
-        if mantissa != 0.5 or self.grid > 1:
-            raise ValueError(f"grid is {self.grid}; it must be a power of two, at most 1")
+        check_grid(self.grid)
         if self.num_episodes * self.layers.horizon * self.units >= LARGEST_SUM:
             raise ValueError(
                 f"{self.num_episodes} losses on a grid of {self.grid:g} could overflow; use a coarser one"
@@ -48,8 +47,8 @@ class LossSpec:
 
     @classmethod
     def for_episodes(cls, layers: Layers, feedback: Feedback, num_episodes: int) -> LossSpec:
-        """A grid of at most 1/K: rounding moves the sum of K losses by at most ½."""
-        return cls(layers, feedback, num_episodes, 2.0 ** -max(num_episodes - 1, 1).bit_length())
+        """With the grid of so many episodes."""
+        return cls(layers, feedback, num_episodes, grid_for(num_episodes))
 
     @cached_property
     def tables(self) -> LossTables:
