@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import numpy_ucbvi
-from discreet import session as loops
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar, per_count
 from discreet.catalog import Triple
@@ -22,13 +21,15 @@ from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import riverswim
 from discreet.kernels import loop as kernel
 from discreet.mdp import FiniteMDP
-from discreet.people.counts import CountSpec
 from discreet.people.episodes import MDPSimulator
 from discreet.planning import tie_order, uniform_policy
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.exact import Exact
+from discreet.problem import Problem
 from discreet.runs.experiment import Experiment, run, warm_up
+from discreet.runs.simulation import Clock, play, rollouts
 from discreet.schedules import GeometricEpochs
+from discreet.session import Session
 
 Row = dict[str, object]
 
@@ -135,13 +136,11 @@ def dense_loops() -> list[Row]:
         return (time.process_time() - before) / K
 
     def epochs(num_episodes: int) -> float:
-        clock = loops.Clock()
+        clock = Clock()
         triple = Triple(UCBVI(Azar(num_episodes, "bernstein", 0.003)), Exact(), GeometricEpochs())
-        spec = CountSpec.for_episodes(S, A, H, False, num_episodes)
         simulator = MDPSimulator(mdp, RewardLaw(), 0)
-        stream = triple.privatizer.open(spec, num_episodes, NoiseSource.seeded(0))
-        parts = loops.play(triple, stream, simulator, num_episodes, clock)
-        assert sum(part.users for part in parts) == num_episodes
+        session = Session.open(triple, Problem(S, A, H, num_episodes), NoiseSource.seeded(0))
+        assert sum(epoch.users for epoch in play(session, rollouts(simulator), clock)) == num_episodes
         return clock.seconds / num_episodes
 
     every_episode(0)
@@ -160,7 +159,7 @@ def dense_loops() -> list[Row]:
     ]
 
 
-def rollouts() -> Row:
+def rollout_speed() -> Row:
     simulator = MDPSimulator(riverswim(6, 20), RewardLaw(), 0)
     policy = uniform_policy((20, 6, 2))
     simulator.rollout(policy, 10)
@@ -169,7 +168,7 @@ def rollouts() -> Row:
 
 
 def rows() -> list[Row]:
-    return [small_loop(), *dense_loops(), rollouts()]
+    return [small_loop(), *dense_loops(), rollout_speed()]
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def paper() -> list[Row]:
     experiment = Experiment("dp-ucbvi", mode="paper", episodes=K, epsilon=1.0)
     warm_up(experiment)
     setting = Setting.of(experiment)
-    triple = setting.triple(experiment, 0)
+    triple = setting.triple()
     stream = triple.privatizer.open(setting.spec, K, NoiseSource.seeded(0))
     entry = stream.ledger[0]
     stream.add(Counts.zeros(setting.spec))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from bench_loop import Row, dense_mdp, row
-from discreet import session as loops
 from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
-from discreet.catalog import Problem, Triple, algorithm
+from discreet.catalog import Triple, algorithm
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import riverswim
 from discreet.mdp import FiniteMDP
-from discreet.people.counts import CountSpec
 from discreet.people.episodes import MDPSimulator
 from discreet.privacy.noise import NoiseSource
-from discreet.problem import PublicStructure
+from discreet.problem import Problem, PublicStructure
+from discreet.runs.simulation import Clock, play, rollouts
+from discreet.session import Session
 
 EPISODES = 1_000_000
 
@@ -31,17 +31,15 @@ def episodes_per_second(name: str, mdp: FiniteMDP, num_episodes: int, model: str
         num_episodes,
         True,
         epsilon=1.0 if private else None,
-        model=model,
+        trust=model,
         structure=PublicStructure(initial=mdp.initial),
     )
     triple: Triple = algorithm(name).build(problem)
     assert isinstance(triple.agent, Spotlight if private else UCBVI)
-    clock = loops.Clock()
-    spec = CountSpec.for_episodes(S, A, H, True, num_episodes)
+    clock = Clock()
     simulator = MDPSimulator(mdp, RewardLaw(), 0)
-    stream = triple.privatizer.open(spec, num_episodes, NoiseSource.seeded(0))
-    parts = loops.play(triple, stream, simulator, num_episodes, clock)
-    assert sum(part.users for part in parts) == num_episodes
+    session = Session.open(triple, problem, NoiseSource.seeded(0))
+    assert sum(epoch.users for epoch in play(session, rollouts(simulator), clock)) == num_episodes
     return num_episodes / clock.seconds
 
 

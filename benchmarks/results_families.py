@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 
 from discreet import catalog
+from discreet import problem as public
 from discreet.envs.rewards import RewardLaw
-from discreet.people.counts import CountSpec
 from discreet.people.episodes import MDPSimulator
-from discreet.problem import PublicStructure
 from discreet.runs.experiment import generators
 from discreet.runs.regret import RegretCurve
-from discreet.session import Clock, play
+from discreet.runs.simulation import Clock, play, rollouts
+from discreet.session import Session
 from families import PROBLEMS, Problem
 
 STORED = Path(__file__).with_name("families.csv")
@@ -65,24 +65,22 @@ def played(job: Job) -> dict[str, str]:
     H, S, A = mdp.horizon, mdp.num_states, mdp.num_actions
     entry = catalog.algorithm(job.learner)
     environment, noise = generators(job.seed)
-    triple = entry.build(
-        catalog.Problem(
-            S,
-            A,
-            H,
-            job.episodes,
-            not problem.staged,
-            epsilon=job.epsilon if entry.private else None,
-            delta=1e-6 if job.model == "shuffle" else 0.0,
-            model=job.model if entry.private else "joint",
-            structure=PublicStructure(initial=mdp.initial),
-            tie_seed=job.seed,
-        )
+    facts = public.Problem(
+        S,
+        A,
+        H,
+        job.episodes,
+        not problem.staged,
+        epsilon=job.epsilon if entry.private else None,
+        delta=1e-6 if job.model == "shuffle" else 0.0,
+        trust=job.model if entry.private else "joint",
+        structure=public.PublicStructure(initial=mdp.initial),
+        tie_seed=job.seed,
     )
-    spec = CountSpec.for_episodes(S, A, H, not problem.staged, job.episodes)
     clock, curve = Clock(), RegretCurve(mdp, job.episodes)
-    for part in play(triple, MDPSimulator(mdp, RewardLaw(), environment), spec, job.episodes, noise, clock):
-        curve.add(part)
+    session = Session.open(entry.build(facts), facts, noise)
+    for epoch in play(session, rollouts(MDPSimulator(mdp, RewardLaw(), environment)), clock):
+        curve.add(*epoch.played)
     span = curve.optimal - curve.random
     numbers = curve.regret[-1] / (job.episodes * span), (curve.optimal - curve.last) / span, clock.seconds
     return dict(zip(FIELDS, (*job.key, *(f"{x:.5f}" for x in numbers)), strict=True))

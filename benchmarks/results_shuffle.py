@@ -18,14 +18,14 @@ import numpy as np
 
 import tables
 from discreet.agents.policy_elimination import EliminationPlan, Policies
-from discreet.catalog import Problem, algorithm
+from discreet.catalog import algorithm
 from discreet.envs.rewards import RewardLaw
 from discreet.mdp import FiniteMDP
 from discreet.people.counts import CountSpec
 from discreet.people.episodes import MDPSimulator
 from discreet.planning import policy_value, uniform_policy
 from discreet.privacy.noise import NoiseSource
-from discreet.problem import PublicStructure
+from discreet.problem import Problem, PublicStructure
 from discreet.runs import results
 from discreet.runs.experiment import Experiment
 from tables import Line
@@ -78,7 +78,7 @@ def eliminated(name: str, mdp: FiniteMDP, K: int, seed: int, mode: str = "practi
     structure = PublicStructure(mdp.initial)
     problem = Problem(
         S, A, H, K, mode=mode, epsilon=1.0 if private else None, delta=DELTA if private else 0.0,
-        model="shuffle", structure=structure,
+        trust="shuffle", structure=structure,
     )  # fmt: skip
     agent, privatizer, _ = algorithm(name).build(problem)
     simulator = MDPSimulator(mdp, RewardLaw(), seed)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from discreet import provenance
 from discreet.runs import results
-from discreet.runs.experiment import Experiment, RunResult, run_seeds
+from discreet.runs.experiment import Experiment, run_seeds
+from discreet.runs.results import RunResult
 
 SEEDS = range(10)
 TAIL_SEEDS = range(40)

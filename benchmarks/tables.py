@@ -30,7 +30,7 @@ class Line:
 def ratios(one: Line, folder: Path, jobs: int) -> list[float]:
     """Regret ratios of a line, from disk where they are."""
 
-    def stored() -> dict[int, results.Row]:
+    def stored() -> dict[int, results.RunResult]:
         return results.stored_seeds(folder, one.experiment.id, provenance.source_digest())
 
     missing = [seed for seed in one.seeds if seed not in stored()]

@@ -9,12 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from discreet.catalog import Algorithm, Problem, Triple, register_algorithm
+    from discreet.catalog import Algorithm, Triple, register_algorithm
     from discreet.envs.gym import GymnasiumUsers
     from discreet.envs.registry import make, register_env
     from discreet.envs.rewards import RewardLaw
     from discreet.mdp import FiniteMDP
     from discreet.offline.certificate import verify
+    from discreet.offline.declaration import Declaration
     from discreet.offline.fitting import Fitted, evaluate, fit
     from discreet.people.counts import Counts, CountSpec
     from discreet.people.episodes import Episodes
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from discreet.policy import Policy
     from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry
     from discreet.privacy.audit.attacks import audit
-    from discreet.privacy.calibration import calibrate
     from discreet.privacy.noise import NoiseSource
     from discreet.privacy.sums.epochs import Epochs
     from discreet.privacy.sums.exact import Exact
@@ -34,17 +34,20 @@ if TYPE_CHECKING:
     from discreet.privacy.trust.local_reports import LocalReports
     from discreet.privacy.trust.reports import Reports
     from discreet.privacy.trust.shuffle import Shuffle
-    from discreet.problem import PublicStructure
+    from discreet.problem import Problem, PublicStructure
     from discreet.releases.counts import PrivateCounts
-    from discreet.runs.experiment import Experiment, RunResult, run, run_seeds
+    from discreet.runs.experiment import Experiment, run, run_seeds
+    from discreet.runs.feasibility import calibrate
     from discreet.runs.learning import Learned, learn
     from discreet.runs.report import plot
+    from discreet.runs.results import RunResult
 
 __all__ = [
     "Algorithm",
     "Budget",
     "CountSpec",
     "Counts",
+    "Declaration",
     "Episodes",
     "Epochs",
     "Exact",
@@ -97,6 +100,7 @@ _HOMES = {
     "Budget": "privacy.accounting",
     "CountSpec": "people.counts",
     "Counts": "people.counts",
+    "Declaration": "offline.declaration",
     "Episodes": "people.episodes",
     "Epochs": "privacy.sums.epochs",
     "Exact": "privacy.sums.exact",
@@ -116,17 +120,17 @@ _HOMES = {
     "Plan": "planning",
     "Policy": "policy",
     "PrivateCounts": "releases.counts",
-    "Problem": "catalog",
+    "Problem": "problem",
     "PublicStructure": "problem",
     "Reports": "privacy.trust.reports",
     "RewardLaw": "envs.rewards",
-    "RunResult": "runs.experiment",
+    "RunResult": "runs.results",
     "Shuffle": "privacy.trust.shuffle",
     "Toeplitz": "privacy.sums.toeplitz",
     "Tree": "privacy.sums.tree",
     "Triple": "catalog",
     "audit": "privacy.audit.attacks",
-    "calibrate": "privacy.calibration",
+    "calibrate": "runs.feasibility",
     "evaluate": "offline.fitting",
     "fit": "offline.fitting",
     "greedy_plan": "planning",

@@ -18,7 +18,7 @@ from discreet.planning import Bonus, Estimate
 from discreet.problem import NOTHING_DECLARED, PublicStructure
 from discreet.releases.counts import Model, PrivateCounts
 
-Kind = Literal["hoeffding", "bernstein"]
+BonusKind = Literal["hoeffding", "bernstein"]
 Shape = tuple[int, int, int]
 
 
@@ -61,7 +61,7 @@ class Azar:
     """
 
     num_episodes: int
-    kind: Kind = "bernstein"
+    kind: BonusKind = "bernstein"
     confidence_scale: float = 1.0
     beta: float = 0.1
 
@@ -130,7 +130,7 @@ class QiaoWang:
     """
 
     num_episodes: int
-    kind: Kind = "bernstein"
+    kind: BonusKind = "bernstein"
     confidence_scale: float = 1.0
     beta: float = 0.1
     structure: PublicStructure = NOTHING_DECLARED
@@ -224,7 +224,7 @@ class Practical:
     """
 
     num_episodes: int
-    kind: Kind = "bernstein"
+    kind: BonusKind = "bernstein"
     confidence_scale: float = 1.0
     unknown_below: float = 1.0
     beta: float = 0.1

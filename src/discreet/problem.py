@@ -1,17 +1,23 @@
-"""Facts about the MDP that the user declares to be public: learners may use them, guarantees list them."""
+"""What is public about a problem, said once: its sizes, what is declared of it, the budget and what was asked for."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.mdp import FiniteMDP, Floats
+from discreet.privacy.accounting import Budget, Neighbours
+
+if TYPE_CHECKING:
+    from discreet.bonuses import BonusKind
+    from discreet.occupancies import Layers
 
 Mask = NDArray[np.bool_]
+Estimator = Literal["corrected", "paper"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +27,7 @@ class PublicStructure:
     initial: Floats | None = None  # (S,)
     successors: Mask | None = None  # (G, S, A, S): which successors can occur
     zero_rewards: Mask | None = None  # (G, S, A): where the reward is always 0
+    layers: Layers | None = None  # the states that can occur at each step
 
     @classmethod
     def declared(
@@ -42,6 +49,7 @@ class PublicStructure:
         """In words, for the guarantee."""
         lines = {
             "the initial distribution is public": self.initial,
+            "the states that can occur at each step are public": self.layers,
             "the possible successors of every state and action are public": self.successors,
             "the state-action pairs that never pay are public": self.zero_rewards,
         }
@@ -70,3 +78,65 @@ class Moments:
                 f"mean-bound {self.mean:g} and moment-bound {self.bound:g} contradict each other: "
                 f"|mean|^{1 + self.order:g} never exceeds the moment"
             )
+
+
+@dataclass(frozen=True)
+class Problem:
+    """All that is public before anybody acts: a learner is built from it, and its session is opened on it."""
+
+    num_states: int
+    num_actions: int
+    horizon: int
+    num_episodes: int
+    pooled: bool = False  # counts over all steps together
+    schedule: str = "epochs"
+    confidence_scale: float | None = None
+    bonus: BonusKind = "bernstein"
+    mode: str = "practical"
+    epsilon: float | None = None  # None: no privacy
+    delta: float = 0.0
+    trust: str = "joint"  # whom people trust: joint, shuffle or local
+    neighbours: Neighbours = "replace"
+    local_reports: str = "sampled"
+    honest: float = 1.0  # of shuffled users, the fraction that can be relied on
+    structure: PublicStructure = NOTHING_DECLARED
+    moments: Moments | None = None  # of rewards that have no range
+    tie_seed: int = 0
+    reward_range: tuple[float, float] | None = (0.0, 1.0)  # None: without a bound
+    losses: str = "private"  # against an adversary: private, or public
+    estimator: Estimator = "corrected"  # of losses that are seen along the way
+
+    def scale(self, default: float) -> float:
+        return default if self.confidence_scale is None else self.confidence_scale
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, S, A)"""
+        return self.horizon, self.num_states, self.num_actions
+
+    @property
+    def layers(self) -> Layers:
+        """The states that can occur at each step, which learners of losses must be told."""
+        if self.structure.layers is None:
+            raise ValueError("learners of losses must know which states can occur at each step; declare the layers")
+        return self.structure.layers
+
+    @property
+    def paper(self) -> bool:
+        return self.mode == "paper"
+
+    @property
+    def budget(self) -> Budget:
+        assert self.epsilon is not None
+        return Budget.approximate(self.epsilon, self.delta) if self.delta > 0 else Budget.pure(self.epsilon)
+
+    def assumptions(self) -> tuple[str, ...]:
+        """In words, for the guarantee: everything that learners and privatizers are told about people."""
+        told = self.structure.assumptions()
+        if self.moments is not None:
+            v, u, tau = self.moments.order, self.moments.bound, self.moments.mean
+            return (*told, f"public: E|reward|^{1 + v:g} is at most {u:g} and |mean reward| at most {tau:g}")
+        if self.epsilon is not None and self.reward_range is not None:
+            low, high = self.reward_range
+            return (*told, f"public: rewards lie in [{low:g}, {high:g}], and what lies outside is moved to its ends")
+        return told

@@ -1,146 +1,162 @@
-"""Two ways to let users play: the general loop of every learner, and a compiled one for UCBVI without noise."""
+"""One learner among people: plan → announce → add people → release, pushed by whoever has people.
+
+A simulation (`runs/`), `learn`, a game against an adversary and a deployment all call the same session. It owns the
+stream, and with it the guarantee; how many people have come; and the end.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from discreet.agents.ucbvi import UCBVI
-from discreet.bonuses import Azar
 from discreet.catalog import Triple
-from discreet.envs.rewards import RewardLaw
-from discreet.kernels import loop as kernel
-from discreet.mdp import Floats, Ints
+from discreet.mdp import Floats
 from discreet.people.counts import Counts, CountSpec
-from discreet.people.episodes import NO_COINS, MDPSimulator, Simulator
-from discreet.planning import Plan, tie_order
+from discreet.people.episodes import Episodes
+from discreet.people.losses import Feedback, LossSpec
+from discreet.planning import Agent, Announcement, Plan
+from discreet.privacy.accounting import Guarantee
+from discreet.privacy.noise import NoiseSource
 from discreet.privacy.protocol import Announced, Stream
-from discreet.privacy.sums.exact import Exact
+from discreet.problem import Problem
 from discreet.releases.reports import Targets
-from discreet.schedules import EveryEpisode
-
-#: Episodes simulated at once by the compiled loop, and at most by one rollout: bounds memory, changes no number.
-CHUNK = 16_384
-#: Policies handed over at once by the general loop.
-BATCH = 256
+from discreet.schedules import Schedule, TwoClocks
 
 
-@dataclass(frozen=True)
-class Played:
-    """One policy and the number of consecutive users who played it, up to their report where `targets` say so."""
+@dataclass(frozen=True, eq=False)
+class Epoch:
+    """What is public before the people of an epoch arrive: what they follow, and how many they are."""
 
-    policy: Floats | Ints  # (H, S, A) probabilities or (H, S) actions
+    plan: Plan
+    start: int  # people before it
     users: int
-    targets: Targets | None = None  # only where they announce another policy for after the report
+
+    @property
+    def announcement(self) -> Announcement | None:
+        return self.plan.announcement
+
+    @property
+    def targets(self) -> Targets | None:
+        """Those with another policy for after the report; None where everybody follows one policy throughout."""
+        told = self.plan.announcement
+        return told if isinstance(told, Targets) and told.after is not None else None
+
+    @property
+    def played(self) -> tuple[Any, ...]:
+        """(policy, users), and the targets where there are some; actions (H, S) where they say all of the policy."""
+        if self.targets is not None:
+            return self.plan.policy, self.users, self.targets
+        return (self.plan.policy if self.plan.actions is None else self.plan.actions), self.users
+
+    @property
+    def instructions(self) -> tuple[Any, ...]:
+        """The policy, and the targets where they say when to leave it: what a `Simulator` lets people follow."""
+        return (self.plan.policy,) if self.targets is None else (self.plan.policy, self.targets)
 
 
-class Clock:
-    """CPU seconds of the loop; what happens while it is stopped does not count."""
-
-    def __init__(self) -> None:
-        self.seconds, self._since = 0.0, 0.0
-
-    def __enter__(self) -> None:
-        self._since = time.process_time()
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds += time.process_time() - self._since
+def statistic(problem: Problem, feedback: Feedback | None = None) -> CountSpec | LossSpec:
+    """What an episode becomes: sums of visits, transitions and rewards, or of an adversary's losses."""
+    if feedback is None:
+        sizes = problem.num_states, problem.num_actions, problem.horizon
+        return CountSpec.for_episodes(*sizes, problem.pooled, problem.num_episodes, problem.reward_range)
+    return LossSpec.for_episodes(problem.layers, feedback, problem.num_episodes)
 
 
-def play(
-    triple: Triple, stream: Stream[Any], simulator: Simulator, num_episodes: int, clock: Clock
-) -> Iterator[Played]:
-    """Release, plan, let users play, add: the one loop of every learner. The stream is one that the triple's
-    privatizer has opened; its guarantee is that of the run.
+class Session:
+    """`announce` an epoch, `add` its people one or many at a time, `release` once all have come; again, until
+    `num_episodes` people have come and the session has `ended`.
 
-    Policies are handed over in batches, outside the clock (reading it is slow on some systems).
+    An epoch's plan and size are fixed before anybody arrives, and its places are filled in any portions: whoever
+    leaves without a record is added as one who contributes nothing (`Episodes.silent`). Every step checks that it is
+    its turn. What is announced depends on releases only, so that `announce` needs no privacy.
     """
-    agent, _, schedule = triple
-    done, played = 0, list[Played]()
-    plan: Plan | None = None
-    announced = isinstance(stream, Announced)
-    while done < num_episodes:
-        with clock:
-            while done < num_episodes and len(played) < BATCH:
-                plan = agent.plan(stream.release(), plan)
-                users = min(plan.users or schedule.length(done), num_episodes - done)
-                if announced:
-                    stream.begin(plan)  # type: ignore[attr-defined]
-                switch = switching(plan)
-                for start in range(0, users, CHUNK):
-                    stream.add(simulator.rollout(plan.policy, min(CHUNK, users - start), *switch))
-                policy = plan.policy if plan.actions is None or switch else plan.actions
-                played.append(Played(policy, users, *switch))
-                done += users
-        yield from played
-        played.clear()
 
+    def __init__(
+        self,
+        agent: Agent[Any],
+        stream: Stream[Any],
+        schedule: Schedule,
+        num_episodes: int,
+        told: Sequence[str] = (),
+    ) -> None:
+        self.num_episodes, self.done = num_episodes, 0
+        self._agent, self._stream, self._schedule, self._told = agent, stream, schedule, told
+        self._last: Any = None  # release
+        self._plan: Plan | None = None
+        self._epoch: Epoch | None = None
+        self._announced = isinstance(stream, Announced)
 
-def switching(plan: Plan) -> tuple[Targets, ...]:
-    """The targets of a plan with another policy for after the report; of other plans nothing."""
-    targets = plan.announcement
-    return (targets,) if isinstance(targets, Targets) and targets.after is not None else ()
+    @classmethod
+    def open(cls, learner: Triple, problem: Problem, noise: NoiseSource, feedback: Feedback | None = None) -> Session:
+        """Open the learner's stream; `feedback`: what is seen of an adversary's losses, where there is one."""
+        privatizer: Any = learner.privatizer
+        spec, K = statistic(problem, feedback), problem.num_episodes
+        stream = privatizer.open(*((spec,) if isinstance(spec, LossSpec) else (spec, K)), noise)
+        return cls(learner.agent, stream, learner.schedule, K, problem.assumptions())
 
+    @property
+    def plan(self) -> Plan | None:
+        """What people follow, or followed last; None before anything was announced."""
+        return self._plan
 
-def compilable(triple: Triple, spec: CountSpec, law: RewardLaw, num_episodes: int) -> bool:
-    """Whether the compiled loop computes exactly what the general one would."""
-    agent, privatizer, schedule = triple
-    if not (isinstance(agent, UCBVI) and isinstance(agent.estimate, Azar) and isinstance(privatizer, Exact)):
-        return False
-    most_visits = num_episodes * (spec.horizon if spec.pooled else 1)
-    shape = (spec.horizon, spec.num_states, spec.num_actions)
-    saturated = agent.estimate.kind == "hoeffding" or most_visits <= agent.estimate.saturated_until(shape)
-    plain = law.bounded and law.scale == 1.0 and spec.reward_range == (0.0, 1.0)
-    return isinstance(schedule, EveryEpisode) and saturated and plain
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the stream people enter, with what the learner was told beside its own assumptions."""
+        own = self._stream.guarantee
+        return replace(own, assumptions=tuple(dict.fromkeys((*own.assumptions, *self._told))))
 
+    @property
+    def ended(self) -> bool:
+        """Whether everybody has come. The last epoch may still be released; nobody is left to play another."""
+        return self.done == self.num_episodes
 
-def play_compiled(
-    agent: UCBVI, simulator: MDPSimulator, spec: CountSpec, num_episodes: int, clock: Clock
-) -> Iterator[Played]:
-    """The same run as `play` with Exact counts and a plan for every user, without leaving compiled code."""
-    assert isinstance(agent.estimate, Azar)
-    shape = H, S, _ = spec.horizon, spec.num_states, spec.num_actions
-    coefficients = agent.estimate.coefficients(shape)
-    counts = Counts.zeros(spec)
-    model = np.full(counts.transitions.shape, 1.0 / S)
-    rewards, per_std = np.zeros(counts.visits.shape), np.zeros(counts.visits.shape)
-    fixed = np.full(counts.visits.shape, np.inf)
-    ceiling = np.full(shape, np.inf)
-    actions = np.full((H, S), -1, dtype=np.int64)
-    quality, values = np.empty(shape), np.empty((H + 1, S))
-    chunk = max(1, min(CHUNK, 4_000_000 // (H * S)))
-    for start in range(0, num_episodes, chunk):
-        n = min(chunk, num_episodes - start)
-        with clock:
-            policies = np.empty((n, H, S), dtype=np.int64)
-            lengths = np.zeros(n, dtype=np.int64)
-            filled = kernel.ucbvi(
-                simulator.cumulative,
-                simulator.mdp.rewards,
-                simulator.cumulative_initial,
-                simulator.uniforms(n),
-                simulator.reward_noise.random((n, H)) if simulator.law.tossed else NO_COINS,
-                spec.grid,
-                coefficients,
-                agent.monotone,
-                tie_order(shape, agent.tie_seed),
-                counts.visits,
-                counts.transitions,
-                counts.reward_sums,
-                model,
-                rewards,
-                fixed,
-                per_std,
-                ceiling,
-                quality,
-                values,
-                actions,
-                policies,
-                lengths,
+    @property
+    def room(self) -> int:
+        """How many people the open epoch still waits for; 0 where none is open."""
+        return 0 if self._epoch is None else self._epoch.start + self._epoch.users - self.done
+
+    def announce(self) -> Epoch:
+        """The open epoch, planned from the last release; the same until it is released."""
+        if self._epoch is None:
+            if self.ended:
+                raise ValueError(f"all {self.num_episodes:,} people have come; nobody is left for another epoch")
+            if self._plan is None:
+                self._last = self._stream.release()
+            plan = self._agent.plan(self._last, self._plan)
+            users = min(plan.users or self._schedule.length(self.done), self.num_episodes - self.done)
+            if self._announced:
+                self._stream.begin(plan)  # type: ignore[attr-defined]
+            self._plan, self._epoch = plan, Epoch(plan, self.done, users)
+        return self._epoch
+
+    def add(self, people: Episodes | Counts, *losses: Floats) -> None:
+        """People of the open epoch who have not been seen before; against an adversary, with their loss tables."""
+        if self._epoch is None:
+            raise ValueError("no epoch is open; announce one before people are added")
+        users = people.num_episodes if isinstance(people, Counts) else len(people)
+        if users > self.room:
+            raise ValueError(f"{users:,} people came and the open epoch has room for {self.room:,}; nobody was added")
+        self._stream.add(people, *losses)
+        self.done += users
+
+    def release(self) -> Any:
+        """Close the open epoch, whose noise is drawn here, once; its release, on which the next plan rests."""
+        if self._epoch is None:
+            raise ValueError("no epoch is open; announce one and add its people before it is released")
+        if self.room:
+            raise ValueError(
+                f"the open epoch still waits for {self.room:,} of {self._epoch.users:,} people; add those who do not "
+                f"report as people who contribute nothing"
             )
-        for i in range(filled):
-            yield Played(policies[i], int(lengths[i]))
+        if isinstance(self._schedule, TwoClocks):
+            counts, losses = self._schedule.due(self.done)
+            if counts:
+                self._stream.close_counts()  # type: ignore[attr-defined]
+            if losses:
+                self._stream.close_losses()  # type: ignore[attr-defined]
+        self._epoch, self._last = None, self._stream.release()
+        return self._last
+
+    def __repr__(self) -> str:
+        return f"Session({self.done:,} of {self.num_episodes:,} people)"

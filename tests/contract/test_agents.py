@@ -11,19 +11,16 @@ from desks import FEATURES, numbers, people
 
 from discreet.agents.vapvi import VAPVI
 from discreet.catalog import ALGORITHMS, MODES
-from discreet.envs.rewards import RewardLaw
 from discreet.offline.learners import answered
 from discreet.people.counting import LoggedData, Trajectories
 from discreet.people.counts import Counts
 from discreet.people.episodes import Episodes, MDPSimulator
 from discreet.people.logs import LogFormat, table_of
-from discreet.people.losses import LossSpec
 from discreet.privacy.accounting import Budget
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
 from discreet.privacy.trust.linear import LinearMoments, MomentStream
-from discreet.runs.adversarial import LEARNERS, problem_of, public_layers
 from discreet.runs.experiment import Experiment, Setting
 from oracles_streams import stacked
 
@@ -57,21 +54,18 @@ def planned(experiment: Experiment, rounds: int = 3):
     setting = Setting.of(experiment)
     simulator = MDPSimulator(setting.mdp, setting.law, 0)
     steps, plan = [], None
-    if ALGORITHMS[experiment.algorithm].runner == "adversarial":
-        learner = LEARNERS[experiment.algorithm](problem_of(experiment, setting.mdp))
-        spec = LossSpec.for_episodes(public_layers(setting.mdp), learner.feedback, experiment.episodes)
-        stream = learner.privatizer.open(spec, NoiseSource.seeded(0))
-        simulator = MDPSimulator(setting.mdp, RewardLaw("deterministic"), 0)
+    agent, privatizer, _ = setting.triple()
+    if setting.sequence is not None:
+        stream = privatizer.open(setting.spec, NoiseSource.seeded(0))
         losses = np.random.default_rng(0)
         for _ in range(rounds):
             release = stream.release()
-            steps.append((release, plan, learner.agent.plan(release, plan)))
+            steps.append((release, plan, agent.plan(release, plan)))
             plan = steps[-1][2]
             stream.add(simulator.rollout(plan.policy, 20), losses.random((20, *plan.policy.shape)))
             stream.close_counts()
             stream.close_losses()
-        return learner.agent, steps
-    agent, privatizer, _ = setting.triple(experiment)
+        return agent, steps
     stream = privatizer.open(setting.spec, experiment.episodes, NoiseSource.seeded(0))
     for _ in range(rounds):
         release = stream.release()

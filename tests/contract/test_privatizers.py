@@ -242,7 +242,7 @@ def arrays_in(thing, depth=0):
         parts = thing
     elif isinstance(thing, dict):
         parts = list(thing.values())
-    elif type(thing).__module__.startswith("discreet.") and hasattr(thing, "__dict__") and depth < 4:
+    elif type(thing).__module__.startswith("discreet") and hasattr(thing, "__dict__") and depth < 4:
         parts = [value for value in vars(thing).values() if not isinstance(value, NoiseSource)]
     else:
         return []

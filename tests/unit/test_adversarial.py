@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from discreet import catalog
-from discreet.envs.adversaries import adversary, from_array, from_function
+from discreet.envs.adversaries import LossSequence, adversary, from_array, from_function
 from discreet.envs.tabular import layered, lock
 from discreet.mdp import FiniteMDP
+from discreet.people.episodes import MDPSimulator
 from discreet.planning import occupancy, uniform_policy
-from discreet.runs import adversarial, report, results
-from discreet.runs.adversarial import LEARNERS, Problem, play, public_layers
-from discreet.runs.experiment import Experiment, run
+from discreet.privacy.noise import NoiseSource
+from discreet.runs import regret, report, results
+from discreet.runs.experiment import Experiment, Setting, run
+from discreet.runs.regret import Game
+from discreet.runs.results import RunResult
+from discreet.runs.simulation import Clock, play
+from discreet.schedules import TwoClocks
+from discreet.session import Session
 
 TINY = layered((1, 2), 2, instance=1)
 
 
-def learner(name: str, mdp: FiniteMDP, episodes: int, **options: object):
-    return LEARNERS[name](Problem(public_layers(mdp), episodes, **options))  # type: ignore[arg-type]
+def against(sequence: LossSequence, name: str, mdp: FiniteMDP, **options: object) -> Experiment:
+    return Experiment(name, env=mdp, episodes=sequence.num_episodes, adversary=sequence, **options)
+
+
+def played(sequence: LossSequence, name: str, mdp: FiniteMDP, seed: int = 0, **options: object) -> RunResult:
+    return run(against(sequence, name, mdp, **options), seed)
 
 
 # Regret ---------------------------------------------------------------------------------------------
@@ -31,46 +42,52 @@ def test_regret_is_against_the_best_of_all_fixed_policies():
     """Every deterministic policy of a tiny MDP, evaluated on every loss table."""
     K = 60
     losses = np.random.default_rng(0).random((K, 2, 2, 2))
-    played = play(TINY, from_array(losses), learner("uc-o-reps", TINY, K), 3)
+    result = played(from_array(losses), "uc-o-reps", TINY, 3)
     totals = []
     for actions in itertools.product(range(2), repeat=3):
         policy = np.zeros((2, 2, 2))
         policy[0, 0, actions[0]] = policy[0, 1, 0] = policy[1, 0, actions[1]] = policy[1, 1, actions[2]] = 1.0
         totals.append((occupancy(TINY, policy) * losses.sum(axis=0)).sum())
-    assert played.comparator[-1] == pytest.approx(min(totals), rel=1e-12)
+    assert result.diagnostics["comparator_loss"][-1] == pytest.approx(min(totals), rel=1e-12)
+    assert result.value_optimal == pytest.approx(min(totals) / K, rel=1e-12)
     even = (occupancy(TINY, uniform_policy((2, 2, 2))) * losses.sum(axis=0)).sum()
-    assert played.uniform[-1] == pytest.approx(even, rel=1e-12)
-    assert played.checkpoints[-1] == K
-    assert (np.diff(played.loss) > 0).all()
-    assert played.final_loss == pytest.approx(
-        (occupancy(TINY, played.last.policy) * losses.sum(axis=0)).sum() / K, rel=1e-12
-    )
+    assert result.value_random == pytest.approx(even / K, rel=1e-12)
+    assert result.random_regret == pytest.approx(even - min(totals), rel=1e-12)
+    assert result.checkpoints[-1] == K
+    assert (np.diff(result.diagnostics["loss"]) > 0).all()
+    assert result.regret[-1] == pytest.approx(result.diagnostics["loss"][-1] - min(totals), rel=1e-12)
 
 
 def test_expected_losses_add_up_policy_by_policy():
     """With one block the uniform policy is played throughout: regret at every checkpoint is known."""
     K = 50
     losses = np.random.default_rng(1).random((K, 2, 2, 2))
-    setup = learner("uc-o-reps", TINY, K)
-    lazy = adversarial.Learner(setup.agent, setup.privatizer, adversarial.Blocks(K, K, count_first=K), setup.feedback)
-    played = play(TINY, from_array(losses), lazy, 0)
+    setting = Setting.of(against(from_array(losses), "uc-o-reps", TINY))
+    agent, privatizer, _ = setting.triple()
+    stream = privatizer.open(setting.spec, NoiseSource.seeded(0))
+    session, clock = Session(agent, stream, TwoClocks(K, K, count_first=K), K), Clock()
+    game = Game(MDPSimulator(TINY, setting.law, 0), setting.sequence, K, clock)
+    for epoch in play(session, game.arrive, clock):
+        game.add(*epoch.played)
+    found = game.measured()
     measure = occupancy(TINY, uniform_policy((2, 2, 2)))
     running = np.cumsum((losses * measure).sum(axis=(1, 2, 3)))
-    np.testing.assert_allclose(played.loss, running[played.checkpoints - 1], rtol=1e-12)
-    assert played.policies == 1
+    np.testing.assert_allclose(found["diagnostics"]["loss"], running[found["checkpoints"] - 1], rtol=1e-12)
+    assert found["final_value"] == pytest.approx(running[-1] / K, rel=1e-12)
+    assert found["switches"] == 0
 
 
 def test_checkpoints_and_chunks_change_nothing(monkeypatch):
-    sequence = adversary("switch", layered(), 500)
-    results = []
+    sequence, every = adversary("switch", layered(), 500), regret.checkpoints
+    found = []
     for points, chunk in ((100, 8192), (7, 8192), (7, 11)):
-        monkeypatch.setattr(adversarial, "CHUNK", chunk)
-        played = play(
-            layered(), sequence, learner("private-uc-o-reps", layered(), 500, epsilon=1.0), 4, points=points
-        )
-        results.append((played.loss[-1], played.comparator[-1], played.policies))
-    assert results[0] == pytest.approx(results[1], rel=1e-12)
-    assert results[0] == pytest.approx(results[2], rel=1e-12)
+        monkeypatch.setattr(regret, "CHUNK", chunk)
+        monkeypatch.setattr(regret, "checkpoints", lambda episodes, points=points: every(episodes, points))
+        result = played(sequence, "private-uc-o-reps", layered(), 4, epsilon=1.0)
+        assert len(result.checkpoints) <= points
+        found.append((result.diagnostics["loss"][-1], result.diagnostics["comparator_loss"][-1], result.switches))
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+    assert found[0] == pytest.approx(found[2], rel=1e-12)
 
 
 def test_seeds_decide_everything_and_noise_is_apart_from_the_environment():
@@ -134,7 +151,7 @@ def test_every_private_form_runs_and_states_what_it_spends(name, options, model,
     assert diagnostics["largest_gap"] <= 1e-7
     assert diagnostics["largest_violation"] <= 1e-10
     assert diagnostics["regret_per_step"] == pytest.approx(result.regret[-1] / (120 * 3))
-    assert results.row_of(result).regret_ratio == pytest.approx(result.regret_ratio)
+    assert result.regret_ratio == result.regret[-1] / result.random_regret
 
 
 @pytest.mark.parametrize("name", ["uc-o-reps", "uob-lbps", "uob-reps", "follow-the-leader"])
@@ -182,19 +199,24 @@ def test_where_every_policy_is_as_good_the_ratio_is_undefined_and_the_regret_per
     assert result.diagnostics["regret_per_step"] >= 0.4
 
 
-def test_too_few_users_for_the_budget_are_warned_about_before_they_play():
-    mdp = layered()
-    few = learner("private-uc-o-reps", mdp, 2000, epsilon=0.5)
-    told = adversarial.warning(few, public_layers(mdp), 2000)
-    assert told is not None
-    assert "2,000 users" in told
-    many = learner("private-uc-o-reps", mdp, 10**6, epsilon=0.5)
-    assert adversarial.warning(many, public_layers(mdp), 10**6) is None
-    for name, options in (("private-uob-lbps", {}), ("private-uc-o-reps", {"model": "local"})):
-        few = learner(name, mdp, 1000, epsilon=0.5, **options)
-        assert "1,000 users" in str(adversarial.warning(few, public_layers(mdp), 1000))
-        many = learner(name, mdp, 10**6, epsilon=2.0, **options)
-        assert adversarial.warning(many, public_layers(mdp), 10**6) is None
+@pytest.mark.parametrize(
+    ("name", "options", "few", "enough"),
+    [
+        ("private-uc-o-reps", {}, 2000, 0.5),
+        ("private-uob-lbps", {}, 1000, 2.0),
+        ("private-uc-o-reps", {"model": "local"}, 1000, 2.0),
+    ],
+)
+def test_too_few_users_for_the_budget_are_warned_about_before_they_play(name, options, few, enough):
+    said = Experiment(name, env="layered", episodes=few, epsilon=0.5, **options)
+    setting = Setting.of(said)
+    outlook = setting.forecast()
+    assert not outlook.feasible
+    assert f"{few:,} users" in outlook.verdict
+    assert outlook.users_needed > few
+    assert run(replace(said, episodes=few), 0).diagnostics["warning"] == outlook.verdict
+    many = Setting.of(replace(said, episodes=10**6, epsilon=enough))
+    assert many.forecast().feasible
 
 
 # When losses fail in mid-run ------------------------------------------------------------------------
@@ -213,17 +235,39 @@ def test_failing_losses_end_the_run_and_keep_the_record(failure):
         return {"shape": good[:2], "range": good + 1.0, "nan": good * np.nan}[failure]
 
     sequence = from_function(losses, (3, 4, 2), K)
-    played = play(mdp, sequence, learner("private-uc-o-reps", mdp, K, epsilon=1.0), 0)
-    assert played.stopped is not None
-    assert "failed" in played.stopped
-    assert 100 <= played.episodes <= 130
-    assert played.loss[-1] == pytest.approx(0.5 * 3 * played.episodes)
-    assert played.guarantee.epsilon <= 1.0
+    result = played(sequence, "private-uc-o-reps", mdp, epsilon=1.0)
+    assert "failed" in result.diagnostics["stopped"]
+    episodes = int(result.checkpoints[-1])
+    assert 100 <= episodes <= 130
+    assert len(result.regret) == len(result.checkpoints)
+    assert result.diagnostics["loss"][-1] == pytest.approx(0.5 * 3 * episodes)
+    assert result.guarantee.epsilon <= 1.0
+
+
+def test_losses_that_fail_at_once_are_an_error_with_their_reason():
+    def losses(k: int) -> object:
+        raise RuntimeError("the sensor is gone")
+
+    with pytest.raises(ValueError, match="the losses of episodes 0 to 0 failed: the sensor is gone"):
+        played(from_function(losses, (3, 4, 2), 30), "uc-o-reps", layered())
 
 
 def test_losses_of_another_shape_are_refused_at_once():
-    with pytest.raises(ValueError, match="expected"):
-        play(layered(), from_array(np.zeros((10, 2, 4, 2))), learner("uc-o-reps", layered(), 10))
+    with pytest.raises(ValueError, match=r"the losses have shape \(2, 4, 2\); expected \(H, S, A\) = \(3, 4, 2\)"):
+        played(from_array(np.zeros((10, 2, 4, 2))), "uc-o-reps", layered())
+    with pytest.raises(ValueError, match="the losses are of 10 episodes; 20 are to be played"):
+        run(Experiment("uc-o-reps", env="layered", episodes=20, adversary=from_array(np.zeros((10, 3, 4, 2)))))
+
+
+def test_losses_of_ones_own_name_their_results():
+    tables = np.random.default_rng(0).random((2, 20, 3, 4, 2))
+    one, same, other = (against(from_array(t), "uc-o-reps", layered()) for t in (tables[0], tables[0], tables[1]))
+    assert one == same
+    assert one.id == same.id != other.id
+    assert one.settings["adversary"].startswith("custom@")
+    by_function = against(from_function(lambda k: tables[0][k], (3, 4, 2), 20), "uc-o-reps", layered())
+    assert by_function.id != one.id
+    assert np.array_equal(run(one, 1).regret, run(by_function, 1).regret)
 
 
 # Learning -------------------------------------------------------------------------------------------
@@ -242,11 +286,11 @@ def test_the_printed_bandit_estimator_fails_where_the_corrected_one_learns(mode,
     share = {}
     for estimator in ("corrected", "paper"):
         regrets = [
-            play(
-                mdp,
-                from_array(two_armed(K, seed)),
-                learner("private-uob-lbps", mdp, K, epsilon=4.0, mode=mode, estimator=estimator),
-                seed,
+            played(
+                *(from_array(two_armed(K, seed)), "private-uob-lbps", mdp, seed),
+                epsilon=4.0,
+                mode=mode,
+                estimator=estimator,
             ).regret[-1]
             for seed in range(100, 103)
         ]
@@ -263,15 +307,14 @@ def test_the_printed_bandit_estimator_fails_where_the_corrected_one_learns(mode,
 def test_regularisation_defeats_the_alternating_adversary(name, options, K):
     """Blocks of 3, 1 and 15 episodes: odd, so that losses do not cancel within a block."""
     mdp = layered()
-    setup = learner(name, mdp, K, **options)
-    assert setup.blocks.loss_length % 2 == 1
-    assert play(mdp, adversary("alternating", mdp, K), setup, 0).regret[-1] <= 0.03 * K * 3
+    setup = against(adversary("alternating", mdp, K), name, mdp, **options)
+    assert Setting.of(setup).triple().schedule.loss_length % 2 == 1
+    assert run(setup, 0).regret[-1] <= 0.03 * K * 3
 
 
 def test_following_the_leader_is_defeated_by_the_alternating_adversary():
     mdp = layered()
-    played = play(mdp, adversary("alternating", mdp, 400), learner("follow-the-leader", mdp, 400), 0)
-    assert played.regret[-1] >= 0.4 * 400 * 3
+    assert played(adversary("alternating", mdp, 400), "follow-the-leader", mdp).regret[-1] >= 0.4 * 400 * 3
 
 
 @pytest.mark.parametrize(
@@ -281,7 +324,7 @@ def test_following_the_leader_is_defeated_by_the_alternating_adversary():
         ("uob-lbps", {}, 0.35),
         ("private-uc-o-reps", {"epsilon": 10.0}, 0.25),
         ("private-uc-o-reps", {"epsilon": 2.0, "delta": 1e-6}, 0.25),
-        ("private-uc-o-reps", {"epsilon": 1.0, "public_losses": True}, 0.2),
+        ("private-uc-o-reps", {"epsilon": 1.0, "losses": "public"}, 0.2),
         ("private-uc-o-reps", {"epsilon": 8.0, "model": "local"}, 0.4),
         ("private-uob-lbps", {"epsilon": 20.0}, 0.5),
     ],
@@ -292,13 +335,12 @@ def test_learners_learn_on_switching_losses(name, options, bound):
     ratios, K = [], 3000
     for seed in range(200, 202):
         mdp = layered(instance=seed)
-        played = play(mdp, adversary("switch", mdp, K, seed), learner(name, mdp, K, **options), seed)
-        assert played.last.unsolved == 0
-        ratios.append(played.regret[-1] / (played.uniform[-1] - played.comparator[-1]))
+        result = played(adversary("switch", mdp, K, seed), name, mdp, seed, **options)
+        assert result.diagnostics["unsolved"] == 0
+        ratios.append(result.regret_ratio)
     assert np.mean(ratios) <= bound
 
 
 def test_the_lock_needs_planning_and_is_opened_without_noise():
     mdp = lock(instance=7)
-    played = play(mdp, adversary("iid", mdp, 5000, 7), learner("uc-o-reps", mdp, 5000), 0)
-    assert played.regret[-1] <= 0.4 * (played.uniform[-1] - played.comparator[-1])
+    assert played(adversary("iid", mdp, 5000, 7), "uc-o-reps", mdp).regret_ratio <= 0.4

@@ -14,15 +14,15 @@ from discreet.envs.rewards import RewardLaw
 from discreet.people.counts import CountSpec
 from discreet.people.episodes import MDPSimulator
 from discreet.planning import uniform_policy
-from discreet.privacy import calibration
 from discreet.privacy.accounting import Budget, rho_of
-from discreet.privacy.calibration import calibrate, calibrate_losses, forecast
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.epochs import Epochs
 from discreet.privacy.sums.exact import Exact
 from discreet.privacy.sums.tree import Tree
 from discreet.privacy.trust.local import LocalLaplace, LocalSampled
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree
+from discreet.runs import feasibility
+from discreet.runs.feasibility import calibrate, calibrate_losses, forecast_noise
 from discreet.schedules import EveryEpisode, GeometricEpochs
 
 
@@ -80,7 +80,7 @@ def test_the_forecast_is_what_a_run_meets(privatizer, schedule):
         done += users
         if done < K:
             release = stream.release()
-    announced = forecast(privatizer, spec, K, schedule)
+    announced = forecast_noise(privatizer, spec, K, schedule)
     width = max(float(np.max(release.widths.visits)), float(np.max(release.widths.transitions)))
     assert announced.width_share == pytest.approx(width / K, rel=1e-12)
     local = isinstance(privatizer, (LocalLaplace, LocalSampled))
@@ -122,7 +122,7 @@ def test_the_advice_works():
 def test_the_local_model_also_shows_one_sampled_step_per_user():
     """At ε = 10 it has a tenth of the noise of Laplace noise on all steps; other models have no such line."""
     found = calibrate(6, 2, 20, 20_000, 10.0, model="local", pooled=True)
-    assert found.sampled == forecast(
+    assert found.sampled == forecast_noise(
         LocalSampled(Budget.pure(10.0)),
         CountSpec.for_episodes(6, 2, 20, True, 20_000),
         20_000,
@@ -135,10 +135,10 @@ def test_the_local_model_also_shows_one_sampled_step_per_user():
 
 def test_local_reports_need_the_square_of_the_missing_factor():
     found = calibrate(6, 2, 20, 20_000, 1.0, model="local").forecast
-    users = calibration.users_needed(
+    users = feasibility.users_needed(
         LocalLaplace(Budget.pure(1.0)), CountSpec(6, 2, 20, False), GeometricEpochs(), 20_000
     )
-    expected = 20_000 * (calibration.NEEDED_SIGNAL / found.signal) ** 2
+    expected = 20_000 * (feasibility.NEEDED_SIGNAL / found.signal) ** 2
     assert expected * 0.99 <= users <= expected * 1.15  # rounded up to two digits
 
 
@@ -153,7 +153,7 @@ def test_local_reports_need_the_square_of_the_missing_factor():
 def test_thresholds_on_rewards_leave_the_noise_on_counts_alone(truncated, plain, schedule):
     spec = CountSpec(3, 2, 4, True)
     unbounded = CountSpec(3, 2, 4, True, reward_range=None)
-    assert forecast(truncated, unbounded, 500, schedule) == forecast(plain, spec, 500, schedule)
+    assert forecast_noise(truncated, unbounded, 500, schedule) == forecast_noise(plain, spec, 500, schedule)
 
 
 def test_nothing_can_be_learned_before_anybody_was_seen():
@@ -163,7 +163,7 @@ def test_nothing_can_be_learned_before_anybody_was_seen():
 
 def test_without_noise_everything_can():
     spec = CountSpec(6, 2, 20, False)
-    assert forecast(Exact(), spec, 1000, GeometricEpochs()).feasible
+    assert forecast_noise(Exact(), spec, 1000, GeometricEpochs()).feasible
 
 
 def test_json_is_strict_and_complete():
@@ -208,15 +208,18 @@ def test_one_targeted_report_per_user_needs_fewer_users_than_counts():
 
 
 def test_whole_loss_tables_move_by_all_their_cells():
-    """S=2, A=3, H=4: X·A = 24 cells; 64 prefixes, so 7 levels; half of ε each: scale 24·7/½ in natural units."""
+    """S=2, A=3, H=4: X·A = 24 cells; 63 prefixes, so 6 levels; a third of ε each: scale 24·6·3 in natural units."""
     found = calibrate_losses(2, 3, 4, 64, 1.0, schedule="every")
     losses = found.families["losses"]
     units = 1 / found.grid
     assert losses.l1 == 24 * units
-    assert losses.budget == pytest.approx(0.5, rel=1e-8)
-    assert losses.scale == pytest.approx(24 * 7 / 0.5 * units, rel=1e-6)
+    assert losses.budget == pytest.approx(1 / 3, rel=1e-8)
+    assert losses.scale == pytest.approx(24 * 6 * 3 * units, rel=1e-6)
     assert found.families["T"].l1 == 6  # 2(H−1): the last step leads nowhere
     assert found.guarantee.epsilon == 1.0
     assert not found.forecast.feasible
     assert calibrate_losses(2, 3, 4, 10**6, 5.0).forecast.feasible
-    assert set(found.to_json()["families"]) == {"T", "losses"}
+    assert set(found.to_json()["families"]) == {"N", "T", "losses"}
+    halves = calibrate_losses(2, 3, 4, 64, 1.0)
+    assert set(halves.families) == {"T", "losses"}
+    assert halves.families["losses"].scale == pytest.approx(24 * 2 * units, rel=1e-6)

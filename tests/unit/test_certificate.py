@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.offline import certificate
 from discreet.offline import fitting as offline
+from discreet.offline.declaration import Column, Declaration
 from discreet.people.episodes import Episodes
 from discreet.people.logs import LogFormat
 from discreet.policy import Policy
@@ -40,7 +44,7 @@ def rewritten(folder: Path, change, digests: bool = True) -> None:
     change(document)
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     if digests:
-        (folder / certificate.HTML).write_text(certificate.page(document))
+        (folder / certificate.HTML).write_text(certificate.page(document, Policy.load(folder, check=False)))
         listed = {name: certificate.digest(folder / name) for name in certificate.FILES}
         (folder / certificate.DIGESTS).write_text(json.dumps(listed))
 
@@ -114,7 +118,7 @@ def test_a_changed_or_missing_file_is_found(folder, name):
 def test_a_forger_with_fresh_digests_must_still_forge_the_arithmetic(folder, change):
     def attempt(document):
         change(document)
-        for key, empty in (("guarantee", {"sentence": "", "assumptions": []}), ("ledger", [])):
+        for key, empty in (("guarantee", {"sentence": "", "assumptions": [], "epsilon": None}), ("ledger", [])):
             document.setdefault(key, empty)
 
     rewritten(folder, attempt)
@@ -208,16 +212,65 @@ def test_folders_that_cannot_be_ours_are_refused(tmp_path, monkeypatch):
 
 def test_the_page_says_it_all_and_escapes_what_it_says(folder):
     document = certificate.read(folder)
-    page = certificate.page({**document, "warnings": ["<script>alert(1)</script>"]})
+    policy = Policy.load(folder)
+    nasty = replace(policy, action_names=("<script>", "b"), state_names=("<script src=x>", "s1", "s2"))
+    page = certificate.page({**document, "warnings": ["<script>alert(1)</script>"]}, nasty)
     assert "<script" not in page
     for text in (
         document["guarantee"]["sentence"],
         "proves consistency, not origin",
         "discrete-laplace",
         "What is not",
+        "at most 74 % sure",  # e/(1 + e), rounded up
+        "more than 2.72 times as likely",
+        "The 50 people",
+        "current practice: not shown",
     ):
         assert text in page
     assert "http" not in page
+
+
+def test_the_picture_of_the_page_is_the_policy(tmp_path):
+    """Every field is what `act` says, and steps are one column exactly where the same is done at all of them."""
+    actions = np.array([[0, 1], [0, 1], [1, 1]])
+    known = np.array([[True, True], [True, True], [False, True]])
+    policy = Policy(actions, np.zeros((3, 2)), known, 2, ("well", "ill"), ("wait", "treat"))
+    fitted(log=LogFormat(2, 2, 3)).save(tmp_path)
+    page = certificate.page(certificate.read(tmp_path), policy)
+    table = page[page.index("<table class=policy>") : page.index("<figcaption>")]
+    rows = [re.sub("<[^>]*>", " ", row).split() for row in table.split("<tr>")[1:]]
+    assert rows == [["steps", "0–1", "step", "2"], ["well", "wait", "not", "known"], ["ill", "treat", "treat"]]
+    many = Policy(np.zeros((1, 100), int), np.zeros((1, 100)), np.arange(100)[None] < 75, 2)
+    assert "75 states, 75.0 %" in certificate.page(certificate.read(tmp_path), many)
+
+
+def test_two_declared_columns_are_a_map_whose_fields_are_what_act_says(tmp_path):
+    columns = Column("pulse", 0.0, 200.0, edges=(60.0, 100.0)), Column("ward", names=("A", "B"), missing=True)
+    declared = Declaration(columns, ("wait", "treat"), 2)
+    grid = declared.grid(10**6, Budget.pure(1.0))
+    rng = np.random.default_rng(1)
+    actions, known = rng.integers(2, size=(2, grid.num_states)), rng.random((2, grid.num_states)) < 0.7
+    policy = Policy(
+        actions, np.zeros(actions.shape), known, 2, grid.state_names, ("wait", "treat"), pooled=True, grid=grid
+    )
+    fitted(log=LogFormat(2, 2, 3)).save(tmp_path)
+    page = certificate.page(certificate.read(tmp_path), policy)
+    table = page[page.index("<table class=policy>") : page.index("<figcaption>")]
+    shown = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in table.split("<tr>")[2:]]
+    pulses, wards = (30, 80, 150), ("A", "B", None)
+    assert shown == [[policy.act({"pulse": p, "ward": w}, step=0) for w in wards] for p in pulses]
+    assert "From step 1 on something else is done" in page
+
+
+@pytest.mark.parametrize("neighbours", ["replace", "zero-out"])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+def test_what_the_page_says_in_odds_is_what_the_guarantee_allows(epsilon, neighbours, tmp_path):
+    """Randomised response loses most: Bayes gives its reader what the page says, to a percent and rounded up."""
+    found = fitted(Budget.pure(epsilon), neighbours=neighbours)
+    found.save(tmp_path)
+    truth = math.exp(epsilon) / (1 + math.exp(epsilon))
+    (stated,) = re.findall(r"at most (\d+) % sure", certificate.page(certificate.read(tmp_path), found.policy))
+    assert 0.0 <= int(stated) / 100 - truth < 0.01
 
 
 def test_nothing_to_read_is_said(tmp_path):

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from discreet import catalog
 from discreet.catalog import recipes
 from discreet.cli import app
-from discreet.planning import Agent
+from discreet.envs import registry, tabular
+from discreet.offline import fitting, learners
+from discreet.people.episodes import Episodes
+from discreet.people.logs import LogFormat
+from discreet.planning import Agent, optimal_plan
+from discreet.privacy.accounting import Budget
 from discreet.runs.experiment import Experiment, run
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +65,83 @@ def test_the_contributed_learner_is_found_and_learns(contributed):
     assert private.twin == Experiment("greedy", states=3, horizon=6, episodes=3000)
     with pytest.raises(ValueError, match="private-greedy has no use for bonus"):
         Experiment("private-greedy", epsilon=1.0, bonus="bernstein")
+
+
+def test_the_contributed_learner_from_logs_does_what_most_people_did(monkeypatch):
+    made = dict(vars(learners))
+    exec(block("CONTRIBUTING.md", "python from-logs"), made)
+    monkeypatch.setattr(learners, "commonest", made["commonest"], raising=False)
+    added = {
+        entry.name: entry
+        for entry in eval(f"({block('CONTRIBUTING.md', 'python from-logs-catalog')})", vars(catalog))
+    }
+    monkeypatch.setattr(fitting, "FROM_LOGS", {**fitting.FROM_LOGS, **added})
+    rng = np.random.default_rng(0)
+    states = rng.integers(3, size=(2000, 3))
+    habit = np.array([1, 0, 1])
+    actions = np.where(rng.random((2000, 2)) < 0.8, habit[states[:, :2]], 1 - habit[states[:, :2]])
+    people = Episodes(states, actions, np.zeros((2000, 2)))
+    found = fitting.fit(people, LogFormat(3, 2, 2, pooled=True), Budget.pure(1.0), algorithm="dp-commonest", seed=0)
+    assert found.policy.actions.tolist() == [habit.tolist()] * 2
+    assert found.policy.known.all()
+    assert found.certificate["guarantee"]["epsilon"] == pytest.approx(1.0)
+    assert [line["statistic"] for line in found.certificate["ledger"]] == ["visits", "transitions"]
+
+
+def test_the_contributed_privatizer_passes_every_contract(tmp_path):
+    """Its file, its proof note and its line beside those of all privatizers; and with too little noise it fails."""
+    code = block("CONTRIBUTING.md", "python privatizer")
+    (tmp_path / "discreet_rounds.py").write_text(code)
+    shutil.copytree(ROOT / "tests" / "contract", tmp_path / "contract")
+    page = tmp_path / "contract" / "conftest.py"
+    line = block("CONTRIBUTING.md", "python contract")
+    text = page.read_text().replace("CASES = [\n", f"CASES = [\n{line}")
+    page.write_text(text.replace("\nPURE, ", "\nfrom discreet_rounds import Rounds\n\nPURE, "))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "rounds",
+        "--rootdir",
+        str(tmp_path),
+    ]
+    command += [str(tmp_path / "contract" / "test_privatizers.py")]
+    paths = [str(tmp_path), str(ROOT / "src"), str(ROOT / "tests"), str(ROOT)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(command, text=True, capture_output=True, env=env, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert int(re.findall(r"(\d+) passed", done.stdout)[0]) >= 20
+    (tmp_path / "discreet_rounds.py").write_text(
+        code.replace("uses=self.releases", "uses=1").replace("raw + ", "raw + 0 * ")
+    )
+    done = subprocess.run(command, text=True, capture_output=True, env=env, cwd=tmp_path)
+    assert done.returncode == 1, done.stdout[-2000:]
+
+
+def test_the_contributed_proof_note_has_the_sections_of_every_other():
+    titles = re.findall(r"^## .*", block("CONTRIBUTING.md", "markdown proof"), re.M)
+    assert titles == re.findall(r"^## .*", (ROOT / "src/discreet/privacy/sums/one_shot.md").read_text(), re.M)
+
+
+def test_the_contributed_environment_is_worth_what_the_page_says(monkeypatch):
+    made = dict(vars(tabular))
+    exec(block("CONTRIBUTING.md", "python environment"), made)
+    monkeypatch.setattr(tabular, "ladder", made["ladder"], raising=False)
+    (spec,) = eval(f"({block('CONTRIBUTING.md', 'python environment-spec')})", vars(registry))
+    (stated,) = re.findall(
+        r"on two rungs and three steps it is .* = ([0-9.]+)\.", (ROOT / "CONTRIBUTING.md").read_text()
+    )
+    mdp = spec.build(2, 3, 0)
+    assert optimal_plan(mdp).value[0] @ mdp.initial == pytest.approx(float(stated))
+    monkeypatch.setattr(registry, "ENVIRONMENTS", MappingProxyType({**registry.ENVIRONMENTS, "ladder": spec}))
+    ran = CliRunner().invoke(
+        app, ["run", "ucbvi", "--env", "ladder", "--states", "2", "--horizon", "3", "--episodes", "300"]
+    )
+    assert ran.exit_code == 0, ran.output
 
 
 def test_u8_the_contributed_lines_pass_strict_types(tmp_path):
@@ -130,23 +213,21 @@ def test_u4_an_own_problem_and_learner_in_ten_lines(capsys):
 
 
 def test_u4_the_plug_in_of_the_page_is_found_by_the_program(tmp_path):
-    """Installed as an installer would: the module, and its entry points as metadata."""
-    (tmp_path / "swimmers.py").write_text(block("CONTRIBUTING.md", "python plugin"))
-    groups = tomllib.loads(block("CONTRIBUTING.md", "toml plugin"))["project"]["entry-points"]
-    info = tmp_path / "swimmers-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: swimmers\nVersion: 1.0\n")
-    points = "".join(
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
-        for group, entries in groups.items()
-    )
-    (info / "entry_points.txt").write_text(points)
+    """The package is built and installed by pip, into a folder of its own."""
+    package, site = tmp_path / "swimmers", tmp_path / "site"
+    package.mkdir()
+    (package / "swimmers.py").write_text(block("CONTRIBUTING.md", "python plugin"))
+    (package / "pyproject.toml").write_text(block("CONTRIBUTING.md", "toml plugin"))
+    options = shlex.split("--quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation")
+    pip = [sys.executable, "-m", "pip", "install", *options, "--target", str(site), str(package)]
+    installed = subprocess.run(pip, text=True, capture_output=True)
+    assert installed.returncode == 0, installed.stderr
     done = subprocess.run(
         [sys.executable, "-c", "from discreet.cli import main; main()"]
         + shlex.split("run swimmer --env pond --horizon 4 --epsilon 1 --episodes 2000 --pooled"),
         text=True,
         capture_output=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(tmp_path)])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(site)])},
     )
     assert done.returncode == 0, done.stderr
     assert "swimmer on pond: 2 states, horizon 4" in done.stdout

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.agents.policy_elimination import Policies, PolicyElimination, even
-from discreet.catalog import Problem, algorithm
+from discreet.catalog import algorithm
 from discreet.envs.rewards import RewardLaw
 from discreet.mdp import FiniteMDP
 from discreet.people.counts import CountSpec
@@ -20,7 +20,7 @@ from discreet.people.episodes import MDPSimulator
 from discreet.planning import policy_value
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.shuffle import ShuffleBatches
-from discreet.problem import PublicStructure
+from discreet.problem import Problem, PublicStructure
 from discreet.releases.batches import Batch
 from discreet.runs.experiment import Experiment, run
 from oracles_shuffle import all_policy_values
@@ -95,7 +95,7 @@ def test_too_many_policies_and_an_unknown_start_are_refused():
     with pytest.raises(ValueError, match="declare the initial distribution public"):
         Policies.of((2, 2, 2), PublicStructure())
     with pytest.raises(ValueError, match="leave --pooled out"):
-        algorithm("sdp-pe").build(Problem(2, 2, 2, 1000, pooled=True, epsilon=1.0, delta=1e-6, model="shuffle"))
+        algorithm("sdp-pe").build(Problem(2, 2, 2, 1000, pooled=True, epsilon=1.0, delta=1e-6, trust="shuffle"))
 
 
 # Stages -------------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def test_sdp_pe_keeps_the_optimum_while_eliminating():
     for seed in range(6):
         mdp = random_mdp(seed)
         triple = algorithm("sdp-pe").build(
-            Problem(2, 2, 2, K, epsilon=1.0, delta=1e-6, model="shuffle", structure=PublicStructure(mdp.initial))
+            Problem(2, 2, 2, K, epsilon=1.0, delta=1e-6, trust="shuffle", structure=PublicStructure(mdp.initial))
         )
         last = played(mdp, triple.agent, triple.privatizer, K, seed)[-1]
         values = policies_of(mdp).values(mdp.transitions, mdp.rewards)
@@ -224,7 +224,7 @@ def test_sdp_pe_keeps_the_optimum_while_eliminating():
 def test_printed_constants_eliminate_nothing_at_this_size():
     mdp = random_mdp(1)
     structure = PublicStructure(mdp.initial)
-    problem = Problem(2, 2, 2, 20_000, mode="paper", epsilon=1.0, delta=1e-6, model="shuffle", structure=structure)
+    problem = Problem(2, 2, 2, 20_000, mode="paper", epsilon=1.0, delta=1e-6, trust="shuffle", structure=structure)
     triple = algorithm("sdp-pe").build(problem)
     assert triple.privatizer.calibration == "paper"
     last = played(mdp, triple.agent, triple.privatizer, 20_000, 0)[-1]

@@ -3,14 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from discreet import session as loops
 from discreet.envs import registry
 from discreet.planning import optimal_plan, policy_value, uniform_policy
 from discreet.runs import experiment as runner
-from discreet.runs import regret
+from discreet.runs import regret, simulation
 from discreet.runs.experiment import Experiment, run, run_seeds
 from discreet.runs.regret import RegretCurve
-from discreet.session import Played
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -33,7 +31,7 @@ def test_chunks_do_not_change_a_run(monkeypatch):
     experiments = [Experiment(name, episodes=900, horizon=9) for name in ("ucbvi", "oppo")]
     experiments.append(Experiment("ucbvi-bernstein", episodes=900, horizon=9, schedule="every"))
     whole = [run(experiment, 1).regret for experiment in experiments]
-    monkeypatch.setattr(loops, "CHUNK", 70)
+    monkeypatch.setattr(simulation, "CHUNK", 70)
     for experiment, expected in zip(experiments, whole, strict=True):
         assert (run(experiment, 1).regret == expected).all()
 
@@ -45,7 +43,7 @@ def test_regret_sums_over_all_episodes_and_checkpoints_only_select():
     policies = [rng.dirichlet(np.ones(2), size=(4, 3)) for _ in range(2)] + [optimal_plan(mdp).actions]
     curve = RegretCurve(mdp, 12)
     for index, users in ((0, 1), (0, 2), (1, 4), (2, 3), (2, 2)):
-        curve.add(Played(policies[index], users))
+        curve.add(policies[index], users)
     best = mdp.initial @ optimal_plan(mdp).value[0]
     gaps = np.repeat([best - policy_value(mdp, p) for p in policies], (3, 4, 5))
     np.testing.assert_allclose(curve.regret, np.cumsum(gaps)[curve.checkpoints - 1], atol=1e-12)
@@ -61,7 +59,7 @@ def test_each_distinct_policy_is_evaluated_once(monkeypatch):
     curve = RegretCurve(mdp, 100)
     one, two = uniform_policy((4, 3, 2)), np.zeros((4, 3), dtype=np.int64)
     for policy in (one, two, one, two, two, one):
-        curve.add(Played(policy, 5))
+        curve.add(policy, 5)
     assert len(calls) == 3  # the yardstick and the two policies
     assert curve.switches == 4
 
@@ -69,7 +67,7 @@ def test_each_distinct_policy_is_evaluated_once(monkeypatch):
 def test_the_uniform_policy_has_ratio_one():
     mdp = registry.make("riverswim")
     curve = RegretCurve(mdp, 1000)
-    curve.add(Played(uniform_policy((20, 6, 2)), 1000))
+    curve.add(uniform_policy((20, 6, 2)), 1000)
     assert curve.regret[-1] == pytest.approx(1000 * (curve.optimal - curve.random), rel=1e-12)
 
 

@@ -23,7 +23,7 @@ from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.trust.one_hot import OneHot
 from discreet.releases.items import Items
 from discreet.runs.experiment import Experiment
-from discreet.runs.feasibility import forecast
+from discreet.runs.feasibility import forecast_fit
 from discreet.valuation import Scale, Start, counted_values, histogram_lower_values, start_of, worth
 
 ONE = Budget.pure(1.0)
@@ -274,25 +274,25 @@ def test_a_policy_for_another_problem_cannot_be_evaluated():
 
 def test_forecasts_follow_the_noise():
     log = LogFormat(6, 2, 20, pooled=True)
-    one = forecast(log, ONE, 1000)
-    ten = forecast(log, Budget.pure(10.0), 1000)
+    one = forecast_fit(log, ONE, 1000)
+    ten = forecast_fit(log, Budget.pure(10.0), 1000)
     assert one.users_needed == pytest.approx(10 * ten.users_needed, rel=0.02)
     assert one.deviation == pytest.approx(40 * math.sqrt(2))
     assert ten.verdict.startswith("enough")
-    assert forecast(log, ONE, 10).verdict.startswith("too few")
-    assert forecast(log, ONE, 1000, algorithm="dp-apvi").deviation == pytest.approx(120 * math.sqrt(2), rel=1e-4)
-    staged = forecast(LogFormat(6, 2, 20), ONE, 1000)
+    assert forecast_fit(log, ONE, 10).verdict.startswith("too few")
+    assert forecast_fit(log, ONE, 1000, algorithm="dp-apvi").deviation == pytest.approx(120 * math.sqrt(2), rel=1e-4)
+    staged = forecast_fit(LogFormat(6, 2, 20), ONE, 1000)
     assert staged.users_needed == pytest.approx(20 * one.users_needed, rel=0.05)
 
 
 def test_a_forecast_for_features_needs_each_direction_above_the_noise():
     log, budget = LogFormat(6, 2, 20), Budget.zcdp(1.0)
-    one, two = (forecast(log, budget, 1000, algorithm=name, dimension=10) for name in ("dp-pevi", "dp-vapvi"))
+    one, two = (forecast_fit(log, budget, 1000, algorithm=name, dimension=10) for name in ("dp-pevi", "dp-vapvi"))
     assert one.visits == 100
     assert one.deviation == pytest.approx(math.sqrt(20 * 2.25 / 2), rel=1e-6)  # μ = ρ/H/(1 + ½)², s² = 1/(2μ)
     assert two.deviation == pytest.approx(one.deviation * math.sqrt(39 / 20))
     assert one.users_needed == math.ceil(50 * one.needed_visits)
-    assert "directions of the features" in forecast(log, budget, 10**6, algorithm="dp-pevi", dimension=10).verdict
+    assert "directions of the features" in forecast_fit(log, budget, 10**6, algorithm="dp-pevi", dimension=10).verdict
 
 
 def test_an_estimated_start_is_doubted_as_much_as_noise_and_chance_require():

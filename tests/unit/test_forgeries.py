@@ -38,7 +38,7 @@ KINDS = {
     "dp-vapvi": (STAGED, Budget.zcdp(50.0), {"features": PHI, "algorithm": "dp-vapvi"}),
     "split": (STAGED, Budget.zcdp(50.0), {"features": PHI, "algorithm": "dp-vapvi", "split": True}),
     "successors": (POOLED, Budget.pure(1.0), {"successors": np.ones((3, 2, 3), bool)}),
-    "thin": (POOLED, Budget.pure(0.01), {}),
+    "thin": (POOLED, Budget.pure(0.01), {"algorithm": "dp-apvi"}),
     "seeded": (POOLED, Budget.pure(1.0), {"seed": 3}),
     "open": (POOLED, None, {"algorithm": "apvi"}),
 }
@@ -69,7 +69,7 @@ def rewritten(folder: Path, document, policy: Policy | None = None) -> None:
     document["digests"] = {name: certificate.digest(folder / name) for name in (certificate.PARQUET, certificate.CSV)}
     (folder / certificate.JSON).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     try:
-        page = certificate.page(document)
+        page = certificate.page(document, policy or Policy.load(folder, check=False))
     except (KeyError, TypeError, ValueError, AttributeError):
         page = "<html></html>"
     (folder / certificate.HTML).write_text(page)

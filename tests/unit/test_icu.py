@@ -29,7 +29,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.one_hot import OneHot
 from discreet.problem import PublicStructure
 from discreet.releases.items import Items
-from discreet.runs.feasibility import forecast
+from discreet.runs.feasibility import forecast_fit
 
 EXACT = Budget.pure(math.inf)
 needs_tables = pytest.mark.skipif(not icu.installed(), reason="the extra icu is not installed")
@@ -215,7 +215,7 @@ def test_forecasts_count_what_is_possible():
     log = LogFormat(6, 2, 20, pooled=True)
     half = np.zeros((1, 6, 2, 6), dtype=bool)
     half[:, :, 0, :3] = True
-    all_, some = forecast(log, Budget.pure(1.0), 1000), forecast(log, Budget.pure(1.0), 1000, successors=half)
+    all_, some = forecast_fit(log, Budget.pure(1.0), 1000), forecast_fit(log, Budget.pure(1.0), 1000, successors=half)
     assert some.visits == pytest.approx(2 * all_.visits)
     assert some.needed_visits < all_.needed_visits
     assert some.deviation == all_.deviation

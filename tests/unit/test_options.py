@@ -18,10 +18,10 @@ from discreet.catalog import ALGORITHMS, OPTIONS, settings_of
 from discreet.cli import app, running
 from discreet.cli.settings import SETTINGS, useless
 from discreet.envs.registry import ENVIRONMENTS, make
-from discreet.privacy.calibration import LARGEST_EPSILON, forecast
 from discreet.privacy.sums.epochs import Epochs
-from discreet.runs import adversarial, experiment, memory, results
+from discreet.runs import experiment, memory
 from discreet.runs.experiment import Experiment, Setting, run
+from discreet.runs.feasibility import LARGEST_EPSILON
 from discreet.runs.learning import learn
 
 ONLINE = {name: entry for name, entry in ALGORITHMS.items() if entry.runner != "offline"}
@@ -198,11 +198,7 @@ def test_u3_every_option_that_a_learner_does_not_declare_is_refused(name):
 def made_of(said: Experiment) -> bytes:
     """Everything that a run is built from, as bytes."""
     setting = Setting.of(said)
-    if catalog.algorithm(said.algorithm).runner == "adversarial":
-        learner = adversarial.LEARNERS[said.algorithm](adversarial.problem_of(said, setting.mdp))
-        return pickle.dumps((learner, said.resolved.adversary))
-    structure = setting.structure(said)
-    return pickle.dumps((setting.triple(said), setting.spec, structure.initial))
+    return pickle.dumps((setting.triple(), setting.spec, setting.problem.structure.initial, said.resolved.adversary))
 
 
 @pytest.mark.parametrize("name", ONLINE)
@@ -413,7 +409,7 @@ def test_u6_the_gap_of_the_last_policy_is_printed_beside_the_regret():
 
 def test_u6_the_last_policy_can_lose_less_than_the_best_fixed_one_and_the_sign_is_kept():
     found = run(Experiment("uc-o-reps", env="layered", episodes=400, adversary="iid"), 0)
-    gap = results.row_of(found).final_gap
+    gap = found.final_gap
     assert gap == pytest.approx(
         (found.final_value - found.value_optimal) / (found.value_random - found.value_optimal), abs=1e-12
     )
@@ -444,8 +440,7 @@ def test_u8_losses_are_called_losses():
 def test_u8_nobody_is_told_to_collect_the_users_they_have_or_to_take_a_budget_that_is_refused(name, more):
     said = Experiment(name, **more)
     setting = Setting.of(said)
-    triple = setting.triple(said)
-    outlook = forecast(triple.privatizer, setting.spec, said.episodes, triple.schedule)
+    outlook = setting.forecast()
     assert not outlook.feasible
     (users,) = re.findall(r"collect about ([\d,]+) users", outlook.verdict)
     assert int(users.replace(",", "")) > 1.02 * said.episodes

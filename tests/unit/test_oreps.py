@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from discreet import occupancies as measures
-from discreet.agents.oreps import BanditDescent, Blocks, ConfidenceBoxes, Leader, RegularisedLeader, first_plan
+from discreet.agents.oreps import BanditDescent, ConfidenceBoxes, Leader, RegularisedLeader, first_plan
 from discreet.envs.tabular import layered, layers, riverswim
 from discreet.mdp import FiniteMDP
 from discreet.occupancies import Layers, upper_occupancy
@@ -190,15 +190,3 @@ def test_unsolved_steps_keep_the_policy_and_are_counted(monkeypatch):
     freed = agent.plan(released(900.0, losses=3 * losses, counted=300), stuck)
     assert (freed.solves, freed.unsolved) == (3, 1)
     assert not np.array_equal(freed.policy, plan.policy)
-
-
-# Times ----------------------------------------------------------------------------------------------
-
-
-def test_blocks_end_in_public():
-    blocks = Blocks(100, 30, 2.0, 3)
-    assert blocks.loss_ends() == [30, 60, 90]
-    assert blocks.count_ends() == [3, 6, 12, 24, 48, 96]
-    every = Blocks(5, 1, 1.0)
-    assert every.loss_ends() == every.count_ends() == [1, 2, 3, 4]
-    assert Blocks(1).num_loss_blocks == Blocks(1).num_count_blocks == 1

@@ -13,12 +13,13 @@ import discreet
 from discreet import Experiment, FiniteMDP, GymnasiumUsers, PublicStructure, Triple, learn, run, run_seeds
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar
-from discreet.catalog import Algorithm, Problem
+from discreet.catalog import Algorithm
 from discreet.envs.rewards import RewardLaw
 from discreet.people.episodes import MDPSimulator
 from discreet.planning import greedy_plan, optimal_plan, policy_value, uniform_policy
 from discreet.privacy.sums.epochs import Epochs
 from discreet.privacy.sums.exact import Exact
+from discreet.problem import Problem
 from discreet.runs import results
 from discreet.runs.identity import fingerprint
 from discreet.schedules import EveryEpisode, GeometricEpochs
@@ -185,7 +186,7 @@ def test_u4_objects_run_in_parallel_and_can_be_pickled():
     alone = run_seeds(experiment, [0, 1])
     together = run_seeds(experiment, [0, 1], jobs=2)
     assert all((a.regret == b.regret).all() for a, b in zip(alone, together, strict=True))
-    assert all(result.experiment.id == experiment.id for result in together)
+    assert all(result.id == experiment.id for result in together)
 
 
 # Discounts and ends -------------------------------------------------------------------------------------------------

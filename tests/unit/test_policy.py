@@ -82,6 +82,12 @@ def test_l6_a_saved_policy_knows_what_it_knew_and_its_values_are_in_the_units_of
     assert not Policy.load(tmp_path).pooled
 
 
+def test_values_keep_six_digits_whatever_the_units_are():
+    values = np.array([[1.23456789e-9, 0.0]])
+    table = Policy(ACTIONS[:1], values, KNOWN[:1], 2, None, None, True).table()
+    assert table.column("value").to_pylist() == pytest.approx([1.234568e-9, 0.0], rel=1e-6)
+
+
 def test_l6_a_table_that_was_altered_or_has_no_digest_is_not_loaded(tmp_path):
     fitted(tmp_path)
     table = pyarrow.parquet.read_table(tmp_path / "policy.parquet")

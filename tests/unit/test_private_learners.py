@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from discreet import catalog
-from discreet import session as loops
-from discreet.catalog import ALGORITHMS, Problem, Triple
+from discreet.catalog import ALGORITHMS, Triple
 from discreet.envs import registry
 from discreet.people.counts import CountSpec
 from discreet.people.episodes import Episodes
@@ -21,10 +20,12 @@ from discreet.privacy.sums.exact import Exact
 from discreet.privacy.sums.tree import Tree
 from discreet.privacy.trust.local import LocalLaplace, LocalSampled
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree
-from discreet.problem import Moments
+from discreet.problem import Moments, Problem
 from discreet.runs import experiment as runner
-from discreet.runs.experiment import Experiment, Setting, run
+from discreet.runs.experiment import Experiment, Setting, built, run
+from discreet.runs.simulation import Clock, play, rollouts
 from discreet.schedules import EveryEpisode, FixedTimes
+from discreet.session import Session
 
 COUNT_BASED = ["dp-ucbvi", "private-ucb-vi", "private-ucb-po", "pucb", "private-heavy-ucbvi", "private-heavy-ucbpo"]
 
@@ -64,7 +65,7 @@ def test_models_and_modes_choose_their_privatizers():
         ("private-heavy-ucbvi", "local", "practical"): TruncatedLocal,
     }
     for (name, model, mode), kind in expected.items():
-        triple = catalog.algorithm(name).build(replace(problem, model=model, mode=mode))
+        triple = catalog.algorithm(name).build(replace(problem, trust=model, mode=mode))
         assert type(triple.privatizer) is kind
         assert isinstance(triple.schedule, EveryEpisode) == (mode == "paper")
 
@@ -82,9 +83,7 @@ def test_plans_depend_on_releases_only(name):
     """Two different hidden MDPs of one size, the same releases: the same plans."""
     one, two = (Setting.of(Experiment(name, env="dirichlet", instance=i, epsilon=1.0, episodes=500)) for i in (0, 1))
     assert (one.mdp.transitions != two.mdp.transitions).any()
-    moments = {"moment_bound": 1.0, "mean_bound": 1.0} if ALGORITHMS[name].heavy else {}
-    experiment = Experiment(name, env="dirichlet", epsilon=1.0, episodes=500, **moments)
-    setups = [replace(setting, moments=Moments()).triple(experiment, 4) for setting in (one, two)]
+    setups = [built(setting.entry, replace(setting.problem, moments=Moments(), tie_seed=4)) for setting in (one, two)]
     rng = np.random.default_rng(0)
     stream = Epochs(Budget.pure(1.0)).open(CountSpec(5, 3, 10, False), 50, NoiseSource.seeded(0))
     previous = [None, None]
@@ -100,15 +99,15 @@ def test_plans_depend_on_releases_only(name):
 def test_without_noise_a_private_learner_is_its_non_private_twin(name):
     """An infinite budget has scale 0: the run equals the one with Exact counts, bit for bit."""
     setting = Setting.of(Experiment(name, states=4, horizon=6, epsilon=1.0, episodes=400))
-    triple = setting.triple(Experiment(name, states=4, horizon=6, epsilon=1.0, episodes=400), 2)
+    triple = setting.triple(2)
     schedule = FixedTimes((10, 40, 100, 250))
     curves = []
     for privatizer in (Exact(), Epochs(Budget.pure(np.inf)), Tree(Budget.pure(np.inf))):
         environment, noise = runner.generators(2)
         simulator = runner.MDPSimulator(setting.mdp, setting.law, environment)
-        stream = privatizer.open(setting.spec, 400, noise)
-        loop = loops.play(Triple(triple.agent, privatizer, schedule), stream, simulator, 400, loops.Clock())
-        curves.append([(part.users, part.policy.tobytes()) for part in loop])
+        session = Session.open(Triple(triple.agent, privatizer, schedule), setting.problem, noise)
+        epochs = play(session, rollouts(simulator), Clock())
+        curves.append([(epoch.users, epoch.plan.policy.tobytes()) for epoch in epochs])
     assert curves[0] == curves[1] == curves[2]
     assert len(set(curves[0])) > 1
 
@@ -120,7 +119,7 @@ def test_declared_structure_is_used_and_listed():
         "dp-ucbvi", states=4, horizon=6, epsilon=5.0, episodes=500, known_successors=True, known_zero_rewards=True
     )
     setting = Setting.of(experiment)
-    triple = setting.triple(experiment, 0)
+    triple = setting.triple()
     stream = triple.privatizer.open(setting.spec, 500, NoiseSource.seeded(0))
     stream.add(runner.MDPSimulator(mdp, setting.law, 0).rollout(np.full((6, 4, 2), 0.5), 400))
     model, _ = triple.agent.estimate(stream.release())
@@ -205,8 +204,8 @@ def audited(privatizer, schedule, trials=700, epsilon=1.0):
         for trial in range(trials):
             watched = Watched(agent)
             noise = NoiseSource.seeded(2 * trial + world)
-            triple = Triple(watched, privatizer, schedule)
-            list(loops.play(triple, privatizer.open(spec, 3, noise), OneOfTwo(world), 3, loops.Clock()))
+            session = Session(watched, privatizer.open(spec, 3, noise), schedule, 3)
+            list(play(session, rollouts(OneOfTwo(world)), Clock()))
             view = watched.seen[1]
             tables = view.visits.sum(axis=2), view.transitions.sum(axis=(2, 3)), view.reward_sums.sum(axis=2)
             rows.append(np.sum([np.clip(t[0, 1] - t[0, 0], -3, 3) for t in tables]))

@@ -9,6 +9,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from discreet.privacy.accounting import no_privacy
 from discreet.runs import report, results
 from discreet.runs.experiment import Experiment, run
 
@@ -16,7 +17,7 @@ from discreet.runs.experiment import Experiment, run
 def row(algorithm="a", seed=0, regret=(1.0, 3.0, 4.0), seconds=0.5, gap=0.5, **settings):
     checkpoints = np.array([2, 4, 8])
     values = {"algorithm": algorithm, "env": "riverswim", "states": 6, "horizon": 20, "instance": 0, "episodes": 8}
-    return results.Row(
+    return results.RunResult(
         id=f"{algorithm}-{sorted(settings.items())}",
         settings={**values, **settings},
         seed=seed,
@@ -27,7 +28,7 @@ def row(algorithm="a", seed=0, regret=(1.0, 3.0, 4.0), seconds=0.5, gap=0.5, **s
         value_random=0.5,
         final_value=0.9,
         switches=1,
-        guarantee={"sentence": "no privacy"},
+        guarantee=no_privacy(),
         seconds=seconds,
         diagnostics={},
         version="0",
@@ -66,7 +67,7 @@ def test_curves_divide_by_the_random_policy_so_far():
 
 def test_a_curve_of_a_real_run_ends_at_its_regret_ratio():
     result = run(Experiment("ucbvi", states=3, horizon=3, episodes=300), 0)
-    (curve,) = report.curves([results.row_of(result)])
+    (curve,) = report.curves([result])
     assert curve.mean[-1] == pytest.approx(result.regret_ratio, rel=1e-12)
     assert curve.episodes[-1] == 300
 

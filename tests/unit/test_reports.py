@@ -14,13 +14,13 @@ from discreet.mdp import FiniteMDP
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget
-from discreet.privacy.calibration import forecast
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
 from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.reports import Reports, alphabet_of, encoded
 from discreet.problem import PublicStructure
 from discreet.releases.items import Items
 from discreet.releases.reports import Targets
+from discreet.runs.feasibility import forecast_noise
 from discreet.schedules import GeometricEpochs
 from oracles_spotlight import all_episodes, announced, contributions, first_visits, reported_law
 from oracles_streams import bad_records
@@ -382,24 +382,24 @@ def test_the_warning_in_advance_counts_users_per_cell_and_outcomes():
     assert Reports(Budget.pure(0.1)).users_lost(CountSpec(6, 2, 20, False), 4.0) == pytest.approx(490 * 240 * 0.55)
     middle = math.sqrt(37 * (25 + 12 * math.sqrt(6)))
     assert one.users_lost(spec) == pytest.approx(middle * 12)
-    fine = forecast(one, spec, 20_000, GeometricEpochs())
+    fine = forecast_noise(one, spec, 20_000, GeometricEpochs())
     assert fine.feasible
     assert "unknown branching: between 450 and 660 users pass" in fine.verdict  # two digits, rounded up
-    short = forecast(one, spec, 1000, GeometricEpochs())
+    short = forecast_noise(one, spec, 1000, GeometricEpochs())
     assert not short.feasible
     assert "about 1,100 users" in short.verdict
     successors = np.zeros((1, 6, 2, 6), dtype=bool)
     successors[..., :4] = True
     declared = Reports(Budget.pure(1.0), structure=PublicStructure(np.eye(6)[0], successors))
     assert declared.users_lost(spec) == pytest.approx(49 * 12)
-    assert "about 590 users pass" in forecast(declared, spec, 20_000, GeometricEpochs()).verdict
+    assert "about 590 users pass" in forecast_noise(declared, spec, 20_000, GeometricEpochs()).verdict
     bandit = CountSpec(6, 2, 1, True)
     assert one.users_lost(bandit) == pytest.approx(37 * 12)  # no successor is reported
     nu = 4 * math.e / (math.e - 1) ** 2
     local = LocalReports(Budget.pure(1.0))
     assert local.users_lost(spec, 3.0) == pytest.approx(12 * (50 + 130 * nu))
-    assert forecast(local, spec, 20_000, GeometricEpochs()).feasible
-    assert not forecast(local, spec, 10_000, GeometricEpochs()).feasible
+    assert forecast_noise(local, spec, 20_000, GeometricEpochs()).feasible
+    assert not forecast_noise(local, spec, 10_000, GeometricEpochs()).feasible
 
 
 @pytest.mark.parametrize("pooled", [True, False])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from discreet.schedules import EveryEpisode, FixedTimes, GeometricEpochs
+from discreet.schedules import EveryEpisode, FixedTimes, GeometricEpochs, TwoClocks
 
 
 def ends(schedule, total):
@@ -37,3 +37,25 @@ def test_bad_epochs_are_refused(bad):
 def test_bad_times_are_refused(times):
     with pytest.raises(ValueError, match="increasing whole numbers"):
         FixedTimes(times)
+
+
+def test_two_clocks_strike_in_public():
+    clocks = TwoClocks(100, 30, 2.0, 3)
+    assert list(clocks.loss_ends) == [30, 60, 90]
+    assert clocks.count_ends == [3, 6, 12, 24, 48, 96]
+    every = TwoClocks(5, 1, 1.0)
+    assert list(every.loss_ends) == every.count_ends == [1, 2, 3, 4]
+    assert TwoClocks(1).num_loss_blocks == TwoClocks(1).num_count_blocks == 1
+
+
+@pytest.mark.parametrize(
+    "clocks", [TwoClocks(100, 30, 2.0, 3), TwoClocks(5, 1, 1.0), TwoClocks(97, 200), TwoClocks(1)]
+)
+def test_a_policy_is_kept_until_either_clock_strikes(clocks):
+    K, done, met = clocks.num_episodes, 0, []
+    while done < K:
+        done += clocks.length(done)
+        met.append(done)
+        ends = [*clocks.count_ends, K], [*clocks.loss_ends, K]
+        assert clocks.due(done) == (done in ends[0], done in ends[1])
+    assert met == sorted({*clocks.count_ends, *clocks.loss_ends, K})

@@ -22,7 +22,6 @@ from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget
 from discreet.privacy.audit.attacks import MECHANISMS, Settings, audit
 from discreet.privacy.audit.games import audited
-from discreet.privacy.calibration import calibrate, forecast
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches, summed_bits
 from discreet.privacy.trust.shuffle_law import BitLaw, honest_epsilon
@@ -32,6 +31,7 @@ from discreet.problem import PublicStructure
 from discreet.releases.batches import Batch
 from discreet.releases.reports import Targets
 from discreet.runs.experiment import Experiment, Setting, run
+from discreet.runs.feasibility import calibrate, forecast_noise
 from discreet.schedules import GeometricEpochs
 from oracles_streams import random_episodes, stacked
 
@@ -455,7 +455,7 @@ def test_calibrate_knows_the_shuffle_model():
         calibrate(3, 2, 3, 20_000, 1.0, model="shuffle")
     with pytest.raises(ValueError, match="batches"):
         calibrate(3, 2, 3, 20_000, 1.0, 1e-6, model="shuffle", schedule="every")
-    small = forecast(ShuffleReports(BUDGET), STAGED, 100, GeometricEpochs())
+    small = forecast_noise(ShuffleReports(BUDGET), STAGED, 100, GeometricEpochs())
     assert not small.feasible
 
 
@@ -479,7 +479,7 @@ def test_users_who_drop_their_noise_are_paid_for_by_the_others(name):
     for honest in (1.0, 0.5):
         experiment = Experiment(name, honest=honest, **options)
         setting = Setting.of(experiment)
-        privatizer = setting.triple(experiment).privatizer
+        privatizer = setting.triple().privatizer
         assert privatizer.honest == honest
         streams.append(privatizer.open(setting.spec, 4000, NoiseSource.seeded(0)))
     assert any("at least a fraction 0.5" in line for line in streams[1].guarantee.assumptions)

@@ -41,11 +41,11 @@ from discreet.people.episodes import MDPSimulator
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.reports import Reports, alphabet_of
-from discreet.problem import PublicStructure
+from discreet.problem import Problem, PublicStructure
 from discreet.releases.items import Items
 from discreet.releases.reports import ConstantNoise, PrivateReports, Targets, UserNoise
 from discreet.runs.experiment import Experiment, run
-from discreet.session import switching
+from discreet.session import Epoch
 
 START = PublicStructure(initial=np.array([1.0, 0.0]))
 PAIR = Items.of(2, 2, 3, True, START)
@@ -435,7 +435,7 @@ def test_refining_users_keep_their_plan_where_it_costs_nothing():
     plan = replan(knowing(sums, np.full(4, 9.0), alphabet), Spotlight(1000, np.eye(2)[0]), alphabet)
     assert plan.focus.mode == "refine"
     assert plan.announcement.after is None
-    assert switching(plan) == ()
+    assert Epoch(plan, 0, plan.users).targets is None
 
 
 def transcript(mdp, agent, privatizer, epochs, seed=0):
@@ -449,7 +449,8 @@ def transcript(mdp, agent, privatizer, epochs, seed=0):
         plan = agent.plan(releases[-1], plan)
         plans.append(plan)
         stream.begin(plan)
-        stream.add(simulator.rollout(plan.policy, plan.users, *switching(plan)))
+        policy, *switch = Epoch(plan, 0, plan.users).instructions
+        stream.add(simulator.rollout(policy, plan.users, *switch))
     return releases, plans
 
 
@@ -466,7 +467,7 @@ def same_plans(one, other):
 
 
 def built(mdp, **more):
-    problem = catalog.Problem(
+    problem = Problem(
         mdp.num_states,
         mdp.num_actions,
         mdp.horizon,

@@ -27,7 +27,7 @@ from discreet.releases.reports import Targets
 from discreet.runs.experiment import Experiment, run
 from discreet.runs.learning import learn
 from discreet.runs.regret import RegretCurve
-from discreet.session import Played, switching
+from discreet.session import Epoch
 
 
 def random_policy(rng, shape, deterministic=False):
@@ -132,8 +132,8 @@ def test_regret_counts_both_plans_and_tells_them_apart():
     cells[0] = True
     curve = RegretCurve(mdp, 30)
     targets = Targets(cells, right)
-    for part in (Played(left, 10), Played(left, 10, targets), Played(left, 10, Targets(cells, left))):
-        curve.add(part)
+    for switch in ((), (targets,), (Targets(cells, left),)):
+        curve.add(left, 10, *switch)
     values = [policy_value(mdp, left), policy_value(mdp, left, targets), policy_value(mdp, left)]
     assert values[1] > values[0]
     assert curve.switches == 2
@@ -145,8 +145,11 @@ def test_only_plans_with_another_policy_are_simulated_with_targets():
     policy = np.full(shape, 0.5)
     plain = Plan(policy, np.zeros((3, 2)), np.zeros(shape), announcement=Targets(np.ones(4, dtype=bool)))
     both = Plan(policy, np.zeros((3, 2)), np.zeros(shape), announcement=Targets(np.ones(4, dtype=bool), policy))
-    assert switching(plain) == switching(Plan(policy, np.zeros((3, 2)), np.zeros(shape))) == ()
-    assert switching(both) == (both.announcement,)
+    neither = Plan(policy, np.zeros((3, 2)), np.zeros(shape))
+    for plan, switch in ((plain, ()), (neither, ()), (both, (both.announcement,))):
+        epoch = Epoch(plan, 0, 5)
+        assert epoch.instructions == (plan.policy, *switch)
+        assert epoch.played == (plan.policy, 5, *switch)
 
 
 def test_the_plan_for_afterwards_is_part_of_the_version():

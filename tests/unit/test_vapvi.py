@@ -20,6 +20,7 @@ from discreet.offline.learners import answered
 from discreet.people.counting import LoggedData
 from discreet.people.episodes import Episodes, MDPSimulator
 from discreet.people.logs import LogFormat, table_of
+from discreet.policy import Policy
 from discreet.privacy.accounting import Budget, ledger_total
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.linear import FEATURE_BITS, LinearMoments, regression_cost
@@ -315,7 +316,7 @@ def test_altered_regressions_are_found(change, words, tmp_path):
     assert certificate.verify(tmp_path).consistent
     change(document)
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    (tmp_path / certificate.HTML).write_text(certificate.page(document))
+    (tmp_path / certificate.HTML).write_text(certificate.page(document, Policy.load(tmp_path)))
     digests = {name: certificate.digest(tmp_path / name) for name in certificate.FILES}
     (tmp_path / certificate.DIGESTS).write_text(json.dumps(digests))
     assert any(words in problem for problem in certificate.verify(tmp_path).problems)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discreet.bonuses import Kind
+from discreet.bonuses import BonusKind
 from discreet.mdp import Floats
 from discreet.planning import Bonus, Plan, greedy_plan
 from discreet.problem import Mask
@@ -36,7 +36,7 @@ class APVI:
     """
 
     mode: str = "practical"
-    kind: Kind = "bernstein"
+    kind: BonusKind = "bernstein"
     rewards: Floats | None = None
     confidence_scale: float | None = None
     unknown_below: float = 0.2

@@ -6,13 +6,13 @@ All of them see `PrivateLosses` only and are pure: the same release and previous
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 from discreet.kernels.projection import project_counts
-from discreet.mdp import Floats, frozen
+from discreet.mdp import Floats
 from discreet.occupancies import (
     KernelBoxes,
     Layers,
@@ -22,17 +22,22 @@ from discreet.occupancies import (
     uniform_solution,
     upper_occupancy,
 )
-from discreet.planning import greedy_plan
+from discreet.planning import Plan, greedy_plan
+from discreet.problem import Estimator
 from discreet.releases.counts import Model, PrivateLosses
 
-Estimator = Literal["corrected", "paper"]
+
+def _no_values() -> Floats:
+    """Losses are weighed by occupancies."""
+    return np.empty((0, 0))
 
 
-@dataclass(frozen=True, eq=False)
-class AdversarialPlan:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OccupancyPlan(Plan):
     """A policy, the boxes and the solution it came from, and how the solver has fared so far."""
 
-    policy: Floats  # (H, S, A)
+    value: Floats = field(default_factory=_no_values)
+    quality: Floats = field(default_factory=_no_values)
     boxes: KernelBoxes
     solution: Solution
     counted: int = 0  # users behind the boxes
@@ -42,32 +47,29 @@ class AdversarialPlan:
     largest_gap: float = 0.0  # relative to 1 + |objective|
     largest_violation: float = 0.0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "policy", frozen(self.policy))
+    @property
+    def diagnostics(self) -> dict[str, float]:
+        names = ("solves", "unsolved", "largest_gap", "largest_violation")
+        return {name: getattr(self, name) for name in names}
 
-    def followed(self, boxes: KernelBoxes, solution: Solution, release: PrivateLosses) -> AdversarialPlan:
+    def followed(self, boxes: KernelBoxes, solution: Solution, release: PrivateLosses) -> OccupancyPlan:
         """The next plan; an unsolved step keeps the policy and is counted."""
         gap, violation = self.largest_gap, self.largest_violation
         if solution.solved:
             gap = max(gap, abs(solution.gap) / (1.0 + abs(solution.objective)))
             violation = max(violation, solution.violation)
-        return AdversarialPlan(
-            solution.policy,
-            boxes,
-            solution,
-            release.counted,
-            release.num_blocks,
-            self.solves + 1,
-            self.unsolved + (not solution.solved),
-            gap,
-            violation,
+        return OccupancyPlan(
+            policy=solution.policy,
+            num_episodes=release.num_episodes,
+            boxes=boxes,
+            solution=solution,
+            counted=release.counted,
+            num_blocks=release.num_blocks,
+            solves=self.solves + 1,
+            unsolved=self.unsolved + (not solution.solved),
+            largest_gap=gap,
+            largest_violation=violation,
         )
-
-
-class AdversarialAgent(Protocol):
-    """Configuration only."""
-
-    def plan(self, release: PrivateLosses, previous: AdversarialPlan | None) -> AdversarialPlan: ...
 
 
 @dataclass(frozen=True)
@@ -118,15 +120,15 @@ class ConfidenceBoxes:
             width[h][cells] = np.minimum(reach, 1.0).reshape(len(here), A, len(there))
         return KernelBoxes.around(layers, estimate, width)
 
-    def refreshed(self, release: PrivateLosses, previous: AdversarialPlan) -> KernelBoxes:
+    def refreshed(self, release: PrivateLosses, previous: OccupancyPlan) -> KernelBoxes:
         """The boxes change only when counts were released."""
         return previous.boxes if previous.counted == release.counted else self.boxes(release)
 
 
-def first_plan(layers: Layers) -> AdversarialPlan:
+def first_plan(layers: Layers) -> OccupancyPlan:
     """Uniform over triples, before anything is known."""
     solution = uniform_solution(layers)
-    return AdversarialPlan(solution.policy, KernelBoxes.everything(layers), solution)
+    return OccupancyPlan(policy=solution.policy, boxes=KernelBoxes.everything(layers), solution=solution)
 
 
 @dataclass(frozen=True)
@@ -147,9 +149,10 @@ class RegularisedLeader:
         layers, K = self.confidence.layers, self.confidence.num_episodes
         return self.rate_scale * math.sqrt(max(math.log(layers.num_cells / layers.horizon), 1e-12) / K)
 
-    def plan(self, release: PrivateLosses, previous: AdversarialPlan | None) -> AdversarialPlan:
+    def plan(self, release: PrivateLosses, previous: Plan | None) -> OccupancyPlan:
         if previous is None:
             return first_plan(self.confidence.layers)
+        assert isinstance(previous, OccupancyPlan)
         boxes = self.confidence.refreshed(release, previous)
         scores = -self.rate * self.confidence.layers.pack(release.losses)
         return previous.followed(boxes, entropy_step(boxes, scores, previous.solution), release)
@@ -174,10 +177,11 @@ class BanditDescent:
     regulariser: Literal["barrier", "entropy"] = "barrier"
     implicit: float = 0.0  # γ
 
-    def plan(self, release: PrivateLosses, previous: AdversarialPlan | None) -> AdversarialPlan:
+    def plan(self, release: PrivateLosses, previous: Plan | None) -> OccupancyPlan:
         layers = self.confidence.layers
         if previous is None:
             return first_plan(layers)
+        assert isinstance(previous, OccupancyPlan)
         boxes = self.confidence.refreshed(release, previous)
         if release.num_blocks == previous.num_blocks:  # only counts are new: no losses, but feasible in the new boxes
             return previous.followed(boxes, self._step(boxes, np.zeros(layers.shape), previous.solution), release)
@@ -208,10 +212,11 @@ class Leader:
 
     layers: Layers
 
-    def plan(self, release: PrivateLosses, previous: AdversarialPlan | None) -> AdversarialPlan:
+    def plan(self, release: PrivateLosses, previous: Plan | None) -> OccupancyPlan:
         layers = self.layers
         if previous is None:
             return first_plan(layers)
+        assert isinstance(previous, OccupancyPlan)
         counts = np.maximum(release.transitions, 0.0)
         totals = counts.sum(axis=-1, keepdims=True)
         S = layers.num_states
@@ -219,35 +224,5 @@ class Leader:
         losses = release.losses / max(release.num_episodes, 1) + 1e-9 * np.arange(layers.num_actions)
         unbounded = (-np.inf, np.inf)
         plan = greedy_plan(Model(model, -losses, totals[..., 0]), layers.horizon, reward_range=unbounded)
-        solution = previous.solution
-        return AdversarialPlan(
-            plan.policy, previous.boxes, solution, release.counted, release.num_blocks, previous.solves + 1
-        )
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """When sums are released, in public: counts at geometric epochs, losses every `loss_length` users."""
-
-    num_episodes: int
-    loss_length: int = 1
-    count_growth: float = 1.2
-    count_first: int = 1
-
-    def count_ends(self) -> list[int]:
-        ends, end = [], self.count_first
-        while end < self.num_episodes:
-            ends.append(end)
-            end = max(end + 1, math.ceil(self.count_growth * end)) if self.count_growth > 1.0 else end + 1
-        return ends
-
-    def loss_ends(self) -> list[int]:
-        return list(range(self.loss_length, self.num_episodes, self.loss_length))
-
-    @property
-    def num_loss_blocks(self) -> int:
-        return max(len(self.loss_ends()), 1)
-
-    @property
-    def num_count_blocks(self) -> int:
-        return max(len(self.count_ends()), 1)
+        kept = previous.followed(previous.boxes, previous.solution, release)
+        return replace(kept, policy=plan.policy)

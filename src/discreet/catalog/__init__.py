@@ -7,63 +7,27 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from discreet import plugins
 from discreet.envs.adversaries import ADVERSARIES
-from discreet.privacy.accounting import Budget, Neighbours
-from discreet.problem import Moments, PublicStructure
+from discreet.problem import Problem
 
 if TYPE_CHECKING:
-    from discreet.bonuses import Kind
     from discreet.offline.learners import Outcome, Task
+    from discreet.people.losses import Feedback
     from discreet.planning import Agent
     from discreet.privacy.protocol import Privatizer
+    from discreet.privacy.trust.losses import LossPrivatizer
     from discreet.schedules import Schedule
-
-
-@dataclass(frozen=True)
-class Problem:
-    """The public facts a triple is configured with."""
-
-    num_states: int
-    num_actions: int
-    horizon: int
-    num_episodes: int
-    pooled: bool = False
-    schedule: str = "epochs"
-    confidence_scale: float | None = None
-    bonus: Kind = "bernstein"
-    mode: str = "practical"
-    epsilon: float | None = None
-    delta: float = 0.0
-    model: str = "joint"
-    neighbours: Neighbours = "replace"
-    local_reports: str = "sampled"
-    honest: float = 1.0  # of shuffled users, the fraction that can be relied on
-    structure: PublicStructure = field(default_factory=PublicStructure)
-    moments: Moments = field(default_factory=Moments)
-    tie_seed: int = 0
-
-    def scale(self, default: float) -> float:
-        return default if self.confidence_scale is None else self.confidence_scale
-
-    @property
-    def paper(self) -> bool:
-        return self.mode == "paper"
-
-    @property
-    def budget(self) -> Budget:
-        assert self.epsilon is not None
-        return Budget.approximate(self.epsilon, self.delta) if self.delta > 0 else Budget.pure(self.epsilon)
 
 
 class Triple(NamedTuple):
     agent: Agent[Any]  # of the releases that the privatizer makes
-    privatizer: Privatizer[Any]
+    privatizer: Privatizer[Any] | LossPrivatizer
     schedule: Schedule
 
 
@@ -78,6 +42,7 @@ class Algorithm:
     heavy: bool = False  # takes rewards without a bound
     twin: str | None = None  # the learner without privacy that it is compared with
     runner: str = "online"  # "adversarial": losses chosen by an adversary; "offline": from a log, by `discreet fit`
+    feedback: Feedback | None = None  # adversarial: what is seen of the losses
     staged: bool = False  # learns in stages of a fixed least size
     options: frozenset[str] = frozenset()  # names of `OPTIONS` that change what it does; all others are refused
     learn: Callable[[Task], Outcome] | None = None  # offline only
@@ -188,8 +153,8 @@ class Recipe:
         return getattr(import_module(self.module), self.name)(given, *self.arguments)
 
 
-def _recipe(name: str, *arguments: Any) -> Callable[[Problem], Triple]:
-    return Recipe("discreet.catalog.recipes", name, arguments)
+def _recipe(name: str, *arguments: Any, module: str = "recipes") -> Callable[[Problem], Triple]:
+    return Recipe(f"discreet.catalog.{module}", name, arguments)
 
 
 def _learner(name: str) -> Callable[[Task], Outcome]:
@@ -197,16 +162,31 @@ def _learner(name: str) -> Callable[[Task], Outcome]:
 
 
 def _no_triple(problem: Problem) -> Triple:
-    raise ValueError("this learner is no triple; it is run by discreet.runs.adversarial or discreet.offline.fitting")
+    raise ValueError("a learner from logs is no triple; it is run by discreet.offline.fitting")
 
 
-def _adversarial(
-    name: str, summary: str, source: str, twin: str | None = None, options: frozenset[str] = _LOSSES
+def _against(
+    feedback: Feedback,
+    name: str,
+    summary: str,
+    source: str,
+    build: Callable[[Problem], Triple],
+    twin: str | None = None,
+    options: frozenset[str] = frozenset(),
 ) -> Algorithm:
+    """A learner of an adversary's losses; one with a twin is private."""
     private = twin is not None
-    models = ONLINE if private else ("joint",)
     return Algorithm(
-        name, summary, source, _no_triple, private, models, twin=twin, runner="adversarial", options=options
+        name,
+        summary,
+        source,
+        build,
+        private,
+        ONLINE if private else ("joint",),
+        twin=twin,
+        runner="adversarial",
+        feedback=feedback,
+        options=options,
     )
 
 
@@ -368,33 +348,56 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
     ),
 )
 
+_UC_O_REPS, _UOB = _recipe("uc_o_reps", module="losses"), _recipe("uob", module="losses")
 _ALGORITHMS += (
-    _adversarial(
+    _against(
+        "full",
         "private-uc-o-reps",
         "adversarial losses, all of them seen",
         "[BZZDTCC24] Alg. 1",
+        _UC_O_REPS,
         "uc-o-reps",
         _LOSSES | {"losses"},
     ),
-    _adversarial(
+    _against(
+        "bandit",
         "private-uob-lbps",
         "adversarial losses, seen along the way",
         "[BZZDTCC24] Alg. 3",
+        _UOB,
         "uob-lbps",
         _LOSSES | {"losses", "estimator"},
     ),
-    _adversarial("uc-o-reps", "regularised leader over occupancy measures", "[RM19]"),
-    _adversarial(
+    _against(
+        "full",
+        "uc-o-reps",
+        "regularised leader over occupancy measures",
+        "[RM19]",
+        _UC_O_REPS,
+        options=_LOSSES,
+    ),
+    _against(
+        "bandit",
         "uob-lbps",
         "log-barrier mirror descent, bandit losses",
         "[BZZDTCC24], without privacy",
+        _UOB,
         options=_LOSSES | {"estimator"},
     ),
-    _adversarial("uob-reps", "entropy mirror descent, bandit losses", "[JJLSY20]", options=_LOSSES | {"estimator"}),
-    _adversarial(
+    _against(
+        "bandit",
+        "uob-reps",
+        "entropy mirror descent, bandit losses",
+        "[JJLSY20]",
+        _recipe("uob", "entropy", module="losses"),
+        options=_LOSSES | {"estimator"},
+    ),
+    _against(
+        "full",
         "follow-the-leader",
         "best policy for the losses so far; a baseline",
         "folklore",
+        _recipe("follow_the_leader", module="losses"),
         options=frozenset({"adversary"}),
     ),
 )

@@ -11,8 +11,8 @@ from discreet.agents.policy_elimination import PolicyElimination
 from discreet.agents.policy_optimization import PolicyOptimization
 from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
-from discreet.bonuses import Azar, ChowdhuryZhou, Kind, Practical, QiaoWang, ShaniEfroni, Vietri
-from discreet.catalog import Problem, Triple
+from discreet.bonuses import Azar, BonusKind, ChowdhuryZhou, Practical, QiaoWang, ShaniEfroni, Vietri
+from discreet.catalog import Triple
 from discreet.people.counts import CountSpec
 from discreet.planning import Agent, Estimate
 from discreet.privacy.protocol import Privatizer
@@ -25,6 +25,7 @@ from discreet.privacy.trust.reports import Reports
 from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedExact, TruncatedLocal, TruncatedTree
+from discreet.problem import Moments, Problem
 from discreet.releases.counts import PrivateCounts
 from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
 
@@ -35,7 +36,7 @@ def plain_schedule(problem: Problem) -> Schedule:
     return EveryEpisode() if problem.schedule == "every" else GeometricEpochs()
 
 
-def _azar(problem: Problem, kind: Kind, default: float) -> Triple:
+def _azar(problem: Problem, kind: BonusKind, default: float) -> Triple:
     scale = problem.scale(1.0 if problem.paper else default)
     agent = UCBVI(Azar(problem.num_episodes, kind, scale), monotone=scale >= 1.0, tie_seed=problem.tie_seed)
     return Triple(agent, Exact(), plain_schedule(problem))
@@ -60,7 +61,7 @@ def oppo(problem: Problem) -> Triple:
 
 def count_privatizer(problem: Problem) -> Privatizer[PrivateCounts]:
     """The release of counts: a tree where a policy follows every episode, fresh noise per epoch elsewhere."""
-    if problem.model == "local":
+    if problem.trust == "local":
         return LocalLaplace(problem.budget) if problem.local_reports == "laplace" else LocalSampled(problem.budget)
     if problem.schedule == "every":
         return Tree(problem.budget, problem.neighbours)
@@ -74,7 +75,7 @@ def count_schedule(problem: Problem) -> Schedule:
     """
     if problem.schedule == "every":
         return EveryEpisode()
-    if problem.model == "local":
+    if problem.trust == "local":
         return GeometricEpochs(growth=1.5, first=max(1, problem.num_episodes // 200))
     H = problem.horizon
     spread = math.sqrt(2) * (6 if problem.neighbours == "replace" else 3) * H / (problem.epsilon or math.inf)
@@ -123,8 +124,8 @@ def private_ucb_po(problem: Problem) -> Triple:
 
 
 def heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple:
-    shape = problem.horizon, problem.num_states, problem.num_actions
-    K, beta, local = problem.num_episodes, 0.1, problem.model == "local"
+    shape = problem.shape
+    K, beta, local = problem.num_episodes, 0.1, problem.trust == "local"
     every = problem.paper or problem.schedule == "every"
     privatizer: Privatizer[PrivateCounts] = TruncatedExact()
     schedule: Schedule = EveryEpisode() if every else GeometricEpochs()
@@ -144,7 +145,7 @@ def heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple:
             privatizer = TruncatedEpochs(problem.budget, problem.neighbours, window="restart")
     estimate = HeavyEstimate(
         K,
-        problem.moments,
+        problem.moments or Moments(),
         rate,
         root=private and local,
         practical=not problem.paper,
@@ -158,11 +159,11 @@ def heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple:
 
 
 def spotlight(problem: Problem) -> Triple:
-    local, facts = problem.model == "local", problem.structure
+    local, facts = problem.trust == "local", problem.structure
     agent = Spotlight.configured(problem.num_episodes, facts, local, problem.confidence_scale, problem.tie_seed)
     if local:
         return Triple(agent, LocalReports(problem.budget, facts, problem.neighbours), GeometricEpochs())
-    if problem.model == "shuffle":
+    if problem.trust == "shuffle":
         return Triple(
             agent, ShuffleReports(problem.budget, problem.neighbours, facts, problem.honest), GeometricEpochs()
         )
@@ -199,7 +200,7 @@ def elimination(problem: Problem, private: bool) -> Triple:
     else:
         first = min(128 * problem.horizon * problem.num_states * problem.num_actions, K // 8)
         agent = PolicyElimination(K, facts, problem.scale(0.1), 1e-3, 1e-3, shift=False, exploit=True, first=first)
-    agent.policies((problem.horizon, problem.num_states, problem.num_actions))
+    agent.policies(problem.shape)
     budget = problem.budget if private else None
     calibration: Literal["exact", "paper"] = "paper" if problem.paper else "exact"
     privatizer = ShuffleBatches(budget, problem.neighbours, problem.honest, calibration=calibration)

@@ -15,7 +15,7 @@ from discreet.cli.terminal import compilation_notice, note, progress_bar, say, s
 if TYPE_CHECKING:
     from discreet.runs.experiment import Experiment, Setting
     from discreet.runs.report import Spread, Summary
-    from discreet.runs.results import Row
+    from discreet.runs.results import RunResult
 
 NOT_A_RELEASE = "simulation: all randomness came from a seed, so this is not a private release"
 
@@ -83,23 +83,13 @@ def prepared(experiment: Experiment) -> Ready:
     """Build everything but the run, so that whatever is wrong is said before anything is computed."""
     from discreet.privacy.noise import NoiseSource
     from discreet.runs.experiment import Setting
+    from discreet.session import Session
 
     explicit, setting = experiment.resolved, Setting.of(experiment)
-    if is_adversarial(experiment):
-        from discreet.runs.adversarial import checked
-
-        told = checked(explicit, setting.mdp)
-        if told is not None:
-            note(f"warning: {told}")
-        return Ready(explicit, setting)
-    triple = setting.triple(explicit)
-    triple.privatizer.open(setting.spec, explicit.episodes, NoiseSource.seeded(0))
-    if explicit.epsilon is not None:
-        from discreet.privacy.calibration import forecast
-
-        outlook = forecast(triple.privatizer, setting.spec, explicit.episodes, triple.schedule)
-        if not outlook.feasible:
-            note(f"warning: {outlook.verdict}")
+    triple = setting.triple()
+    Session.open(triple, setting.problem, NoiseSource.seeded(0), setting.entry.feedback)
+    if explicit.epsilon is not None and not (outlook := setting.forecast()).feasible:
+        note(f"warning: {outlook.verdict}")
     return Ready(explicit, setting)
 
 
@@ -107,11 +97,11 @@ def executed(ready: Ready, seeds: Sequence[int | None], out: Path | None, jobs: 
     """Run the seeds that this source has not left in the folder yet, and summarise all in the order asked for."""
     from discreet import provenance
     from discreet.runs import results
-    from discreet.runs.experiment import RunResult, run_seeds
+    from discreet.runs.experiment import run_seeds
     from discreet.runs.report import summaries
 
     experiment = ready.experiment
-    rows: dict[int | None, Row] = {}
+    rows: dict[int | None, RunResult] = {}
     if out is not None:
         results.prepare(out)
         stored = results.stored_seeds(out, experiment.id)
@@ -123,7 +113,7 @@ def executed(ready: Ready, seeds: Sequence[int | None], out: Path | None, jobs: 
             note(f"{stale} of {len(seeds)} seeds in {out} come from another version of the source; they are replaced")
 
     def finished(result: RunResult) -> None:
-        rows[result.seed] = results.row_of(result)
+        rows[result.seed] = result
         if out is not None:
             results.write(result, out)
 
@@ -137,7 +127,7 @@ def executed(ready: Ready, seeds: Sequence[int | None], out: Path | None, jobs: 
 def document(ready: Ready, summary: Summary) -> dict[str, Any]:
     """The result as `--json` prints it; infinite and undefined numbers are null."""
     experiment, rows = ready.experiment, summary.rows
-    guarantee = dict(summary.guarantee)
+    guarantee = summary.guarantee.to_json()
     ledger = guarantee.pop("entries")
     return {
         "algorithm": experiment.settings["algorithm"],
@@ -180,7 +170,7 @@ def is_adversarial(experiment: Experiment) -> bool:
     return experiment.entry.runner == "adversarial"
 
 
-def adversarial_part(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Any]:
+def adversarial_part(experiment: Experiment, rows: Sequence[RunResult]) -> dict[str, Any]:
     """What only runs against an adversary have; values are then mean losses, regret is against hindsight."""
     if not is_adversarial(experiment):
         return {}
@@ -247,7 +237,7 @@ def twin_ratio(ready: Ready, seed: int | None) -> float | None:
 def guarantee_line(summary: Summary, twin: float | None = None) -> str:
     """One line anyone can read: what is promised, and what it cost."""
     row, ratio = summary.rows[0], summary.ratio
-    parts = [str(row.guarantee["sentence"])]
+    parts = [row.guarantee.sentence()]
     if ratio is not None:
         without = "" if twin is None else f", non-private {twin:.3g}"
         parts.append(f"regret {ratio.mean:.3g} of random{without}")
@@ -304,14 +294,14 @@ def comparison_table(found: list[Summary]) -> Any:
             plus_minus(ratio, ".4f"),
             "" if ratio is None else f"{ratio.median:.4f}",
             "" if ratio is None else f"{ratio.worst:.4f}",
-            str(summary.guarantee["model"]),
+            summary.guarantee.model,
         )
     return table
 
 
 def guarantees(found: list[Summary]) -> str:
     """The different promises behind a comparison, in words."""
-    sentences = dict.fromkeys(str(summary.guarantee["sentence"]) for summary in found)
+    sentences = dict.fromkeys(summary.guarantee.sentence() for summary in found)
     return "guarantees: " + "; ".join(sentences)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
-import html
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from discreet.offline.claims import MEANING, NOT_PRIVATE, SIMULATED, problems_of, unprotected
+from discreet.offline.claims import NOT_PRIVATE, SIMULATED, problems_of, unprotected
 from discreet.offline.folders import completed
+from discreet.offline.page import page
 from discreet.policy import CSV, PARQUET, Policy
 from discreet.privacy.accounting import Guarantee
 
@@ -51,7 +51,7 @@ def write(folder: Path, policy: Policy, certificate: Mapping[str, Any], key: Pat
             policy.save(part)
             document = {**certificate, "digests": {name: digest(part / name) for name in (PARQUET, CSV)}}
             (part / JSON).write_text(_dumped(document), encoding="utf-8")
-            (part / HTML).write_text(page(document), encoding="utf-8")
+            (part / HTML).write_text(page(document, policy), encoding="utf-8")
             digests = _dumped({name: digest(part / name) for name in FILES})
             (part / DIGESTS).write_text(digests, encoding="utf-8")
             if secret is not None:
@@ -98,73 +98,6 @@ def private_key(path: Path) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise ValueError(f"{path} holds a {type(key).__name__}; expected an Ed25519 key")
     return key
-
-
-def page(document: Mapping[str, Any]) -> str:
-    """The certificate for people: one page, no scripts, nothing loaded from elsewhere."""
-
-    def items(lines: Sequence[str]) -> str:
-        return "<ul>" + "".join(f"<li>{html.escape(str(line))}</li>" for line in lines) + "</ul>"
-
-    def rows(mapping: Mapping[str, Any]) -> str:
-        cells = (
-            f"<tr><th>{html.escape(str(name).replace('_', ' '))}</th><td>{html.escape(_text(value))}</td></tr>"
-            for name, value in mapping.items()
-        )
-        return f"<table>{''.join(cells)}</table>"
-
-    ledger = document["ledger"]
-    columns = ("users", "statistic", "mechanism", "norm", "sensitivity", "scale", "uses", "cost")
-    head = "".join(f"<th>{name}</th>" for name in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(_text(line[name]))}</td>" for name in columns) + "</tr>"
-        for line in ledger
-    )
-    stamps = (NOT_PRIVATE, unprotected(document)), (SIMULATED, document["simulation"])
-    stamp = "".join(f"<p class=warn>{html.escape(text)}</p>" for text, holds in stamps if holds)
-    return (
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Privacy certificate</title><style>"
-        "body{font:16px/1.5 sans-serif;max-width:52em;margin:2em auto;padding:0 1em}table{border-collapse:collapse}"
-        "th,td{border:1px solid #ccc;padding:.2em .6em;text-align:left;vertical-align:top}"
-        ".warn{background:#fdd;padding:.5em}</style><h1>Privacy certificate of a policy</h1>"
-        f"{stamp}<p><b>{html.escape(str(document['guarantee']['sentence']))}</b></p>"
-        f"<p>{html.escape(MEANING)}</p>"
-        f"<h2>Who is protected</h2>{rows(document['unit'])}"
-        f"<h2>What is protected</h2>{items(document['protected'])}"
-        f"<h2>What is not</h2>{items(document['not_protected'])}"
-        f"<h2>What it rests on</h2>{items(document['guarantee']['assumptions'])}"
-        f"<h2>Warnings</h2>{items(document['warnings']) if document['warnings'] else '<p>none</p>'}"
-        f"<h2>What was spent before</h2>{rows(document['spending'])}"
-        f"<h2>Who wrote it, when and with what</h2>{rows(document['origin'])}"
-        f"<h2>The problem</h2>{rows(document['problem'])}"
-        f"<h2>The learner</h2>{rows(document['algorithm'])}"
-        f"<h2>What the policy is worth</h2>{rows(document['estimate'])}"
-        f"<h2>Ledger</h2><table><tr>{head}</tr>{body}</table>{_regression_table(document)}"
-        f"<p>Scales and sensitivities are in the integers that carry the noise, those of regressions in units of "
-        f"their noise. Written by discreet "
-        f"{html.escape(str(document['version']))}.</p></html>\n"
-    )
-
-
-def _regression_table(document: Mapping[str, Any]) -> str:
-    """Noise and clipping of every regression, where there are any."""
-    lines = document.get("regressions", ())
-    if not lines:
-        return ""
-    columns = tuple(lines[0])
-    head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in columns)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(_text(line[name]))}</td>" for name in columns) + "</tr>" for line in lines
-    )
-    return f"<h2>Regressions</h2><table><tr>{head}</tr>{rows}</table>"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_text(item) for item in value)
-    return "not known" if value is None else str(value)
 
 
 # Reading ------------------------------------------------------------------------------------------------------------
@@ -246,6 +179,7 @@ def verify(folder: str | Path, allow_simulation: bool = False, public_key: Path 
     try:
         problems += _digest_problems(folder, document)
         policy = Policy.load(folder)
+        problems += [] if problems else _page_problems(folder, document, policy)
         problems += _table_problems(folder, policy)
         problems += problems_of(document, policy)
     except UNREADABLE as error:
@@ -299,9 +233,12 @@ def _digest_problems(folder: Path, document: Mapping[str, Any]) -> list[str]:
         return problems
     if (folder / JSON).read_bytes() != _dumped(document).encode():
         return [f"{JSON} is not written as its content is (a key twice, or numbers in another form)"]
-    return (
-        [] if (folder / HTML).read_bytes() == page(document).encode() else [f"{HTML} does not say what {JSON} says"]
-    )
+    return []
+
+
+def _page_problems(folder: Path, document: Mapping[str, Any], policy: Policy) -> list[str]:
+    same = (folder / HTML).read_bytes() == page(document, policy).encode()
+    return [] if same else [f"{HTML} does not say what {JSON} and the policy say"]
 
 
 def _table_problems(folder: Path, policy: Policy) -> list[str]:

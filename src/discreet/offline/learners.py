@@ -12,10 +12,12 @@ import numpy as np
 from discreet.agents.apvi import APVI
 from discreet.agents.one_hot import Estimate, OneHotVI
 from discreet.agents.vapvi import VAPVI
-from discreet.bonuses import Kind
+from discreet.bonuses import BonusKind
 from discreet.mdp import Floats, Ints
+from discreet.offline.declaration import Grid
 from discreet.people.counting import LoggedData, Repairs
 from discreet.people.logs import LogFormat
+from discreet.people.stays import DeclaredLog
 from discreet.planning import Plan, possible_values, tie_order
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
 from discreet.privacy.noise import NoiseSource
@@ -54,7 +56,7 @@ class Task:
     neighbours: Neighbours
     noise: NoiseSource
     mode: str = "practical"
-    bonus: Kind = "bernstein"  # what is taken off, in the learners that have both forms
+    bonus: BonusKind = "bernstein"  # what is taken off, in the learners that have both forms
     confidence_scale: float | None = None  # factor on it; None: the learner's own
     rewards: Floats | None = None  # (G, S, A), declared public
     start: Start | None = None  # declared public
@@ -64,6 +66,8 @@ class Task:
     split: bool = False  # half of the users for the variances
     declared: PublicStructure = NOTHING_DECLARED  # which successors can occur
     plan_horizon: int | None = None  # steps to plan for, where fewer count
+    grid: Grid | None = None  # what the states are, where columns were declared
+    columns: DeclaredLog | None = None  # the log with these columns
 
     @property
     def worst(self) -> float | None:

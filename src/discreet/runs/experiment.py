@@ -8,26 +8,30 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from importlib.metadata import version
 from typing import Any, get_args
 
 import numpy as np
 
 from discreet import catalog
 from discreet.envs import registry
+from discreet.envs.adversaries import LossSequence, adversary
 from discreet.envs.rewards import RewardLaw
-from discreet.mdp import FiniteMDP, Floats, Ints
-from discreet.people.counts import CountSpec
+from discreet.envs.tabular import layers as reachable
+from discreet.mdp import FiniteMDP
+from discreet.occupancies import Layers
 from discreet.people.episodes import MDPSimulator
-from discreet.privacy.accounting import Guarantee, Neighbours
-from discreet.privacy.calibration import LARGEST_EPSILON
+from discreet.privacy.accounting import Neighbours
 from discreet.privacy.noise import NoiseSource
-from discreet.problem import Moments, PublicStructure
+from discreet.problem import Moments, Problem, PublicStructure
 from discreet.runs import identity, memory
-from discreet.runs.regret import RegretCurve
-from discreet.session import Clock, compilable, play, play_compiled
+from discreet.runs.feasibility import LARGEST_EPSILON, Forecast, forecast_run
+from discreet.runs.regret import Game, RegretCurve
+from discreet.runs.results import RunResult, stamped
+from discreet.runs.simulation import Clock, compilable, play, play_compiled, rollouts
+from discreet.schedules import TwoClocks
+from discreet.session import Session, statistic
 
 Progress = Callable[[int], None]
 
@@ -48,6 +52,7 @@ class Experiment:
     `algorithm` is a name, or a learner of your own: an agent (without privacy, or on counts that a budget allows), a
     triple (agent, privatizer, schedule), a function from `Problem` to one, or an `Algorithm`. `env` is a name, a
     `FiniteMDP`, or a Gymnasium environment with a table `P`. `discount` γ plays `FiniteMDP.discounted(γ)` instead.
+    `adversary` is a name, or losses of your own (`discreet.envs.adversaries.from_array`, `from_function`).
     What is None was not said. `resolved` fills in what then holds; an option that has no use there is refused.
     """
 
@@ -78,7 +83,7 @@ class Experiment:
     moment_order: float | None = None
     moment_bound: float | None = None
     mean_bound: float | None = None
-    adversary: str | None = None
+    adversary: str | LossSequence | None = None
     losses: str | None = None
     estimator: str | None = None
     discount: float | None = None
@@ -137,6 +142,8 @@ class Experiment:
             said["env"] = f"{self.env.name}@{self.env.digest[:12]}"
         if not isinstance(self.algorithm, str):
             said["algorithm"] = f"{self.entry.name}@{identity.fingerprint(self.algorithm)[:12]}"
+        if isinstance(self.adversary, LossSequence):
+            said["adversary"] = f"{self.adversary.name}@{identity.fingerprint(self.adversary)[:12]}"
         return said
 
     def __eq__(self, other: object) -> bool:
@@ -182,7 +189,8 @@ class Experiment:
     def _options(self, entry: catalog.Algorithm) -> dict[str, Any]:
         """The learner's options as they hold here; one that was given and has no use is refused."""
         for name, option in catalog.OPTIONS.items():
-            if option.choices and (value := getattr(self, name)) is not None and value not in option.choices:
+            value = getattr(self, name)
+            if option.choices and value not in (None, *option.choices) and not isinstance(value, LossSequence):
                 choices = ", ".join(option.choices)
                 raise ValueError(f"unknown {catalog.dashed(name)} {value!r}; choose one of {choices}")
         mode = self.mode or "practical"
@@ -286,96 +294,82 @@ def _flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-@dataclass(frozen=True, eq=False)
-class RunResult:
-    """What a run leaves behind. Regret and returns are computed with the true model: simulation only, not private."""
-
-    experiment: Experiment
-    seed: int | None
-    checkpoints: Ints  # episodes
-    regret: Floats  # cumulative, at the checkpoints
-    random_regret: float  # of the uniform policy over all episodes
-    value_optimal: float
-    value_random: float
-    final_value: float
-    switches: int  # distinct consecutive policies
-    guarantee: Guarantee
-    seconds: float  # CPU time of the loop: plan, noise, rollout, update
-    diagnostics: dict[str, Any] = field(default_factory=dict)
-    version: str = field(default_factory=lambda: version("discreet"))
-
-    @property
-    def regret_ratio(self) -> float | None:
-        """Regret over that of the uniform random policy: 1 means nothing was learned."""
-        return float(self.regret[-1]) / self.random_regret if self.random_regret > 0 else None
-
-
 @dataclass(frozen=True)
 class Setting:
-    """A built experiment: the model (hidden from the learner), the simulator's law, and the public description."""
+    """A built experiment: the model, the law of its rewards and what an adversary does, hidden from the learner, and
+    all that is public."""
 
     mdp: FiniteMDP
     law: RewardLaw
-    spec: CountSpec
-    moments: Moments
+    sequence: LossSequence | None
+    problem: Problem
+    entry: catalog.Algorithm
 
     @classmethod
     def of(cls, experiment: Experiment) -> Setting:
-        experiment = experiment.resolved
-        check_memory(experiment)
-        mdp = experiment._model(experiment.states, experiment.horizon)
-        if experiment.pooled and not mdp.stationary:
-            raise ValueError(f"{mdp.name} changes with the step, so its counts cannot be pooled over steps")
-        law = experiment._law() or experiment.place.law(mdp)
-        mdp = mdp if experiment.discount is None else mdp.discounted(experiment.discount)
-        law.check_means(mdp.rewards)
-        entry = experiment.entry
-        interval = _interval(entry, law, mdp)
-        spec = CountSpec.for_episodes(
-            mdp.num_states, mdp.num_actions, mdp.horizon, experiment.pooled, experiment.episodes, interval
-        )
-        return cls(mdp, law, spec, _moments(experiment, mdp, law) if entry.heavy else Moments())
-
-    def structure(self, experiment: Experiment) -> PublicStructure:
-        """What the experiment declares to be public."""
         said = experiment.resolved
-        return PublicStructure.declared(
-            self.mdp,
+        check_memory(said)
+        mdp = said._model(said.states, said.horizon)
+        if said.pooled and not mdp.stationary:
+            raise ValueError(f"{mdp.name} changes with the step, so its counts cannot be pooled over steps")
+        law = said._law() or said.place.law(mdp)
+        mdp = mdp if said.discount is None else mdp.discounted(said.discount)
+        law.check_means(mdp.rewards)
+        entry, sequence = said.entry, _losses(said, mdp)
+        structure = PublicStructure.declared(
+            mdp,
             said.pooled,
             initial=bool(said.public_initial),
             successors=said.known_successors,
             zero_rewards=said.known_zero_rewards,
         )
-
-    def assumptions(self, experiment: Experiment) -> tuple[str, ...]:
-        """In words, what the learner was told about rewards and structure."""
-        told = self.structure(experiment).assumptions()
-        entry = experiment.entry
-        if entry.heavy:
-            v, u, tau = self.moments.order, self.moments.bound, self.moments.mean
-            return (*told, f"public: E|reward|^{1 + v:g} is at most {u:g} and |mean reward| at most {tau:g}")
-        if entry.private and self.spec.reward_range is not None:
-            low, high = self.spec.reward_range
-            return (*told, f"public: rewards lie in [{low:g}, {high:g}], and what lies outside is moved to its ends")
-        return told
-
-    def triple(self, experiment: Experiment, seed: int | None = 0) -> catalog.Triple:
-        """The learner, configured with public facts only."""
-        said = experiment.resolved
-        problem = catalog.Problem(
-            self.mdp.num_states,
-            self.mdp.num_actions,
-            self.mdp.horizon,
-            said.episodes,
-            structure=self.structure(said),
-            moments=self.moments,
-            tie_seed=0 if seed is None else seed,
-            **{name: value for name in TOLD if (value := getattr(said, name)) is not None},
+        if sequence is not None:
+            structure = replace(structure, layers=Layers(reachable(mdp), mdp.initial, mdp.num_actions))
+        problem = public_facts(
+            said,
+            (mdp.horizon, mdp.num_states, mdp.num_actions),
+            structure=structure,
+            moments=_moments(said, mdp, law) if entry.heavy else None,
+            reward_range=None if sequence is not None else _interval(entry, law, mdp),
         )
-        return built(said.entry, problem)
+        return cls(mdp, law, sequence, problem, entry)
+
+    @property
+    def spec(self) -> Any:
+        """What the learner's privatizer sums up: a `CountSpec` or a `LossSpec`."""
+        return statistic(self.problem, self.entry.feedback)
+
+    def triple(self, seed: int | None = 0) -> catalog.Triple:
+        """The learner, configured with public facts only."""
+        return built(self.entry, replace(self.problem, tie_seed=0 if seed is None else seed))
+
+    def forecast(self) -> Forecast:
+        """Whether the experiment's people teach its learner."""
+        return forecast_run(lambda problem: built(self.entry, problem), self.problem, self.entry.feedback)
 
 
-def built(entry: catalog.Algorithm, problem: catalog.Problem) -> catalog.Triple:
+def public_facts(said: Experiment, shape: tuple[int, int, int], **facts: Any) -> Problem:
+    """The problem that a resolved experiment poses; `facts` are declared."""
+    H, S, A = shape
+    told = {name: value for name in TOLD if (value := getattr(said, name)) is not None}
+    return Problem(S, A, H, said.episodes, trust=said.model or "joint", **told, **facts)
+
+
+def _losses(said: Experiment, mdp: FiniteMDP) -> LossSequence | None:
+    """What the adversary does, where there is one."""
+    if said.adversary is None:
+        return None
+    if isinstance(said.adversary, str):
+        return adversary(said.adversary, mdp, said.episodes, said.instance)
+    shape, known = (mdp.horizon, mdp.num_states, mdp.num_actions), said.adversary
+    if known.shape != shape:
+        raise ValueError(f"the losses have shape {known.shape}; expected (H, S, A) = {shape}")
+    if known.num_episodes < said.episodes:
+        raise ValueError(f"the losses are of {known.num_episodes:,} episodes; {said.episodes:,} are to be played")
+    return known
+
+
+def built(entry: catalog.Algorithm, problem: Problem) -> catalog.Triple:
     """The triple of a learner; one's own function may have returned something else."""
     triple: Any = entry.build(problem)
     if not isinstance(triple, tuple) or len(triple) != 3:
@@ -421,7 +415,7 @@ def check_memory(experiment: Experiment, runs: int = 1) -> None:
 #: Settings that reach a learner as they are.
 TOLD = (
     *("pooled", "schedule", "confidence_scale", "bonus", "mode", "local_reports", "honest"),
-    *("epsilon", "delta", "model", "neighbours"),
+    *("epsilon", "delta", "neighbours", "losses", "estimator"),
 )
 
 
@@ -432,11 +426,6 @@ def _moments(experiment: Experiment, mdp: FiniteMDP, law: RewardLaw) -> Moments:
     if mean is None:
         mean = float(np.abs(mdp.rewards).max()) or 1.0
     return Moments(order, law.moment_bound(mean, order) if bound is None else bound, mean)
-
-
-def also_assuming(guarantee: Guarantee, told: tuple[str, ...]) -> Guarantee:
-    """The guarantee with these assumptions beside its own, each said once."""
-    return replace(guarantee, assumptions=tuple(dict.fromkeys((*guarantee.assumptions, *told))))
 
 
 def generators(seed: int | None) -> tuple[np.random.SeedSequence, NoiseSource]:
@@ -450,42 +439,44 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
 
     `seed=None` draws fresh randomness and secure noise; any seed makes the run a simulation.
     """
-    if experiment.entry.runner == "adversarial":
-        from discreet.runs import adversarial
-
-        return adversarial.run(experiment, seed, progress)
     experiment = experiment.resolved
-    setting = Setting.of(experiment)
-    mdp, spec = setting.mdp, setting.spec
-    triple = setting.triple(experiment, seed)
+    setting, K = Setting.of(experiment), experiment.episodes
     environment, noise = generators(seed)
-    simulator = MDPSimulator(mdp, setting.law, environment, spec.reward_range)
-    clock = Clock()
-    stream = triple.privatizer.open(spec, experiment.episodes, noise)
-    guarantee = also_assuming(stream.guarantee, setting.assumptions(experiment))
-    if compilable(triple, spec, setting.law, experiment.episodes):  # then the stream is Exact
-        played = play_compiled(triple.agent, simulator, spec, experiment.episodes, clock)  # type: ignore[arg-type]
-    else:
-        played = play(triple, stream, simulator, experiment.episodes, clock)
-    curve = RegretCurve(mdp, experiment.episodes)
-    for part in played:
-        curve.add(part)
+    simulator = MDPSimulator(setting.mdp, setting.law, environment, setting.problem.reward_range)
+    triple, clock = setting.triple(seed), Clock()
+    session = Session.open(triple, setting.problem, noise, setting.entry.feedback)
+    meter: RegretCurve | Game = RegretCurve(setting.mdp, K)
+    arrive, parts = rollouts(simulator), None
+    if setting.sequence is not None:
+        meter = Game(simulator, setting.sequence, K, clock)
+        arrive = meter.arrive
+    elif compilable(triple, setting.spec, setting.law, K):  # then the stream is Exact
+        parts = play_compiled(triple.agent, simulator, setting.spec, K, clock)  # type: ignore[arg-type]
+    for part in parts or (epoch.played for epoch in play(session, arrive, clock)):
+        meter.add(*part)
         if progress is not None:
-            progress(part.users)
+            progress(part[1])
+    found = meter.measured()
+    told = {"clipped_rewards": simulator.clipped} if setting.sequence is None else _of_losses(setting, triple)
+    told |= _problem(experiment) | getattr(session.plan, "diagnostics", {}) | found.pop("diagnostics", {})
     return RunResult(
-        experiment,
+        experiment.id,
+        experiment.settings,
         seed,
-        curve.checkpoints,
-        curve.regret,
-        experiment.episodes * (curve.optimal - curve.random),
-        curve.optimal,
-        curve.random,
-        curve.last,
-        curve.switches,
-        guarantee,
-        clock.seconds,
-        {"clipped_rewards": simulator.clipped, **_problem(experiment)},
+        guarantee=session.guarantee,
+        seconds=clock.seconds,
+        diagnostics=told,
+        types={each.name: str(each.type).partition(" | ")[0] for each in fields(Experiment)},
+        **found,
     )
+
+
+def _of_losses(setting: Setting, triple: catalog.Triple) -> dict[str, Any]:
+    assert isinstance(triple.schedule, TwoClocks)
+    loss_blocks, count_blocks = triple.schedule.num_loss_blocks, triple.schedule.num_count_blocks
+    outlook = setting.forecast()
+    warning = None if outlook.feasible else outlook.verdict
+    return {"loss_blocks": loss_blocks, "count_blocks": count_blocks, "warning": warning}
 
 
 def _problem(experiment: Experiment) -> dict[str, Any]:
@@ -521,9 +512,9 @@ def run_seeds(
     warm_up(experiment)
     results: list[RunResult] = []
     for result in _results(experiment, seeds, jobs, progress):
-        results.append(result)
+        results.append(stamped(result))
         if finished is not None:
-            finished(result)
+            finished(results[-1])
     return results
 
 

@@ -103,9 +103,9 @@ def _of_class(thing: type, seen: Seen) -> Any:
 
 def _of_function(thing: FunctionType, seen: Seen) -> Any:
     """Its code, its defaults, what it has closed over, and the functions of its own module that it names."""
-    if not _is_foreign(thing):
-        return _path(thing)
     around = [cell.cell_contents for cell in thing.__closure__ or ()]
+    if not _is_foreign(thing):
+        return [_path(thing), *([_described(around, seen)] if around else [])]
     called = [
         found
         for name in thing.__code__.co_names

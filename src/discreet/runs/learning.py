@@ -5,23 +5,22 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from discreet import catalog
 from discreet.envs import registry
 from discreet.mdp import FiniteMDP, Floats, Ints, distributions, frozen
-from discreet.people.counts import CountSpec
-from discreet.people.episodes import Episodes, MDPSimulator, Simulator
-from discreet.planning import Agent, Plan
+from discreet.people.episodes import MDPSimulator, Simulator
+from discreet.planning import Plan
 from discreet.privacy.accounting import Guarantee, Neighbours
 from discreet.privacy.noise import NoiseSource
-from discreet.problem import Moments, PublicStructure
-from discreet.releases.reports import Targets
-from discreet.runs.experiment import TAILS, TOLD, Experiment, Setting, also_assuming, built, real
-from discreet.session import Clock, play
+from discreet.problem import Moments, Problem, PublicStructure
+from discreet.runs.experiment import TAILS, Experiment, Setting, built, public_facts, real
+from discreet.runs.simulation import Clock, play, rollouts
+from discreet.session import Epoch, Session
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,54 +72,39 @@ def learn(
     said = Experiment(algorithm, episodes=episodes, pooled=pooled, **place, **budget, **options).resolved
     if said.entry.heavy and reward_range is not None:
         raise ValueError(f"{said.entry.name} takes rewards without a bound; leave reward_range out")
-    people, facts, interval, moments = _watchable(people, said) if people is not None else _simulated(said, sequence)
-    facts = facts if structure is None else structure
-    interval = interval if reward_range is None else _checked_range(reward_range)
-    H, S, A = people.horizon, people.num_states, people.num_actions
-    _check_structure(facts, (1 if said.pooled else H, S, A))
-    settings = {name: value for name in TOLD if (value := getattr(said, name)) is not None}
-    problem = catalog.Problem(S, A, H, said.episodes, structure=facts, moments=moments, **settings)
-    triple = built(said.entry, problem)
-    spec = CountSpec.for_episodes(S, A, H, said.pooled, said.episodes, interval)
+    if said.entry.feedback is not None:
+        raise ValueError(f"{said.entry.name} meets losses that an adversary chooses; measure it with discreet.run")
+    if people is None:
+        setting = Setting.of(said)
+        people, problem = MDPSimulator(setting.mdp, setting.law, sequence), setting.problem
+    else:
+        shape = people.horizon, people.num_states, people.num_actions
+        heavy = _watched_moments(said) if said.entry.heavy else None
+        problem = public_facts(said, shape, moments=heavy, reward_range=None if said.entry.heavy else (0.0, 1.0))
+    if structure is not None:
+        problem = replace(problem, structure=structure)
+    if reward_range is not None:
+        problem = replace(problem, reward_range=_checked_range(reward_range))
+    _check_structure(problem)
     noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
-    watched, kept = _Watched(people, interval), _Kept(triple.agent)
-    stream = triple.privatizer.open(spec, said.episodes, noise)
-    for _ in play(triple._replace(agent=kept), stream, watched, said.episodes, Clock()):
-        pass
-    assert kept.plan_made is not None
-    told = list(facts.assumptions())
-    if said.epsilon is not None and interval is not None:
-        low, high = interval
-        told.append(f"public: rewards lie in [{low:g}, {high:g}], and what lies outside is moved to its ends")
+    watched = _Watched(people, problem.reward_range)
+    session = Session.open(built(said.entry, problem), problem, noise)
+    users_of = []
+    for epoch in play(session, watched.arrive, Clock()):
+        users_of.append(epoch.users)
     return Learned(
-        kept.plan_made,
-        also_assuming(stream.guarantee, tuple(told)),
+        epoch.plan,
+        session.guarantee,
         math.fsum(watched.earned) / said.episodes,
-        frozen(np.cumsum(watched.played), np.int64),
-        frozen(np.array(watched.earned) / np.array(watched.played)),
+        frozen(np.cumsum(users_of), np.int64),
+        frozen(np.array(watched.earned) / np.array(users_of)),
         watched.clipped,
     )
 
 
-class _World(NamedTuple):
-    """Users, and what is public about them."""
-
-    people: Simulator
-    facts: PublicStructure
-    interval: tuple[float, float] | None  # of rewards; None: without a bound
-    moments: Moments
-
-
-def _simulated(said: Experiment, sequence: np.random.SeedSequence) -> _World:
-    setting = Setting.of(said)
-    people = MDPSimulator(setting.mdp, setting.law, sequence)
-    return _World(people, setting.structure(said), setting.spec.reward_range, setting.moments)
-
-
-def _watchable(people: Simulator, said: Experiment) -> _World:
+def _watched_moments(said: Experiment) -> Moments:
     given = (said.moment_order, said.moment_bound, said.mean_bound)
-    moments = Moments(*(1.0 if value is None else value for value in given))
-    return _World(people, PublicStructure(), None if said.entry.heavy else (0.0, 1.0), moments)
+    return Moments(*(1.0 if value is None else value for value in given))
 
 
 #: What only a model can be asked for, and what of it may be declared public.
@@ -168,8 +152,9 @@ def _checked_range(reward_range: Any) -> tuple[float, float]:
     return low, high
 
 
-def _check_structure(facts: PublicStructure, cells: tuple[int, int, int]) -> None:
-    S = cells[1]
+def _check_structure(problem: Problem) -> None:
+    facts, S = problem.structure, problem.num_states
+    cells = 1 if problem.pooled else problem.horizon, S, problem.num_actions
     for name, shape in (("initial", (S,)), ("successors", (*cells, S)), ("zero_rewards", cells)):
         table = getattr(facts, name)
         if table is not None and np.shape(table) != shape:
@@ -179,37 +164,18 @@ def _check_structure(facts: PublicStructure, cells: tuple[int, int, int]) -> Non
 
 
 class _Watched:
-    """A simulator that adds up what the users of every plan earn."""
+    """People whose earnings are added up, epoch by epoch."""
 
     def __init__(self, users: Simulator, interval: tuple[float, float] | None) -> None:
-        self._users, self._interval, self._policy = users, interval, None
-        self.num_states, self.num_actions, self.horizon = users.num_states, users.num_actions, users.horizon
-        self.played, self.earned, self.clipped = list[int](), list[float](), 0
+        self._arrive, self._interval = rollouts(users), interval
+        self.earned, self.clipped = list[float](), 0
 
-    _policy: Floats | None
-
-    def rollout(self, policy: Floats, num_episodes: int, targets: Targets | None = None) -> Episodes:
-        episodes = self._users.rollout(policy, num_episodes, *(() if targets is None else (targets,)))
-        if policy is not self._policy:
-            self._policy = policy
-            self.played.append(0)
+    def arrive(self, epoch: Epoch, room: int) -> tuple[Any, ...]:
+        (episodes,) = self._arrive(epoch, room) or ()
+        if room == epoch.users:
             self.earned.append(0.0)
-        self.played[-1] += num_episodes
         self.earned[-1] += float(episodes.rewards.sum())
         if self._interval is not None:
             low, high = self._interval
             self.clipped += int(np.count_nonzero((episodes.rewards < low) | (episodes.rewards > high)))
-        return episodes
-
-
-class _Kept:
-    """An agent that remembers its last plan."""
-
-    def __init__(self, agent: Agent[Any]) -> None:
-        self._agent, self.plan_made = agent, None
-
-    plan_made: Plan | None
-
-    def plan(self, release: Any, previous: Plan | None) -> Plan:
-        self.plan_made = self._agent.plan(release, previous)
-        return self.plan_made
+        return (episodes,)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from discreet.mdp import Floats, Ints
+from discreet.privacy.accounting import Guarantee
 from discreet.runs import results
-from discreet.runs.results import Row
+from discreet.runs.results import RunResult
 
 #: File endings that `plot` writes.
 FORMATS = (".pdf", ".png", ".svg")
@@ -41,9 +42,9 @@ class Summary:
     """One experiment over its seeds."""
 
     label: str
-    rows: tuple[Row, ...]
+    rows: tuple[RunResult, ...]
     ratio: Spread | None  # None where the random policy is optimal
-    gap: Spread | None  # of the last policy, as `Row.final_gap`
+    gap: Spread | None  # of the last policy, as `RunResult.final_gap`
     regret: Spread
     episodes_per_second: float | None
 
@@ -52,7 +53,7 @@ class Summary:
         return self.rows[0].settings
 
     @property
-    def guarantee(self) -> Mapping[str, Any]:
+    def guarantee(self) -> Guarantee:
         return self.rows[0].guarantee
 
 
@@ -67,9 +68,9 @@ class Curve:
     high: Floats
 
 
-def summaries(rows: Iterable[Row]) -> list[Summary]:
+def summaries(rows: Iterable[RunResult]) -> list[Summary]:
     """One summary per experiment, the best first."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[RunResult]] = {}
     for row in rows:
         groups.setdefault(row.id, []).append(row)
     labels = distinct_labels({name: group[0].settings for name, group in groups.items()})
@@ -77,7 +78,7 @@ def summaries(rows: Iterable[Row]) -> list[Summary]:
     return sorted(found, key=lambda s: (s.ratio.mean if s.ratio is not None else np.inf, s.label))
 
 
-def _summary(label: str, rows: tuple[Row, ...]) -> Summary:
+def _summary(label: str, rows: tuple[RunResult, ...]) -> Summary:
     ratios = [ratio for row in rows if (ratio := row.regret_ratio) is not None]
     gaps = [gap for row in rows if (gap := row.final_gap) is not None]
     rates = [row.settings["episodes"] / row.seconds for row in rows if row.seconds > 0]
@@ -125,7 +126,7 @@ def _label(values: Mapping[str, Any], varying: Sequence[str]) -> str:
     return ", ".join(parts)
 
 
-def curves(rows: Iterable[Row]) -> list[Curve]:
+def curves(rows: Iterable[RunResult]) -> list[Curve]:
     """Σ_{j≤k} (V* − V^{π_j}) / (k·(V* − V^random)) at the checkpoints k, one curve per experiment, best end first."""
     return [_curve(summary) for summary in summaries(rows) if summary.ratio is not None]
 
@@ -137,9 +138,9 @@ def _curve(summary: Summary) -> Curve:
     return Curve(summary.label, episodes, ratios.mean(axis=0), ratios.min(axis=0), ratios.max(axis=0))
 
 
-def panels(rows: Iterable[Row]) -> dict[str, list[Row]]:
+def panels(rows: Iterable[RunResult]) -> dict[str, list[RunResult]]:
     """Rows by environment, which do not share a picture, under a title in words."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[RunResult]] = {}
     for row in rows:
         env, states, horizon, instance = (row.settings.get(name) for name in PANEL)
         sizes = [f"{states} states" if states else "", f"horizon {horizon}" if horizon else ""]
@@ -168,7 +169,7 @@ def plot(folder: str | Path, out: str | Path) -> Path:
     return path
 
 
-def _figure(groups: Mapping[str, Sequence[Row]]) -> Any:
+def _figure(groups: Mapping[str, Sequence[RunResult]]) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -209,9 +210,9 @@ def _figure(groups: Mapping[str, Sequence[Row]]) -> Any:
     return figure
 
 
-def loss_panels(rows: Iterable[Row]) -> dict[str, list[Row]]:
+def loss_panels(rows: Iterable[RunResult]) -> dict[str, list[RunResult]]:
     """Rows of runs against an adversary, by environment and adversary."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[RunResult]] = {}
     for title, panel in panels(row for row in rows if "comparator_loss" in row.diagnostics).items():
         for row in panel:
             groups.setdefault(f"{title}, {row.settings['adversary']} losses", []).append(row)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from discreet import provenance
 from discreet.mdp import Floats, Ints, frozen
-from discreet.privacy.accounting import Guarantee
+from discreet.privacy.accounting import Guarantee, LedgerEntry
 
 #: Marks a Parquet file as ours and names its layout; files without it are somebody else's.
 MARK = b"discreet"
@@ -24,56 +26,30 @@ LAYOUT = b"1"
 FACTS = b"provenance"
 
 
-class FinishedRun(Protocol):
-    """What is stored of a run (`discreet.runs.experiment.RunResult` has it all)."""
-
-    @property
-    def experiment(self) -> Any: ...
-    @property
-    def seed(self) -> int | None: ...
-    @property
-    def checkpoints(self) -> Ints: ...
-    @property
-    def regret(self) -> Floats: ...
-    @property
-    def random_regret(self) -> float: ...
-    @property
-    def value_optimal(self) -> float: ...
-    @property
-    def value_random(self) -> float: ...
-    @property
-    def final_value(self) -> float: ...
-    @property
-    def switches(self) -> int: ...
-    @property
-    def guarantee(self) -> Guarantee: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def diagnostics(self) -> dict[str, Any]: ...
-    @property
-    def version(self) -> str: ...
-
-
 @dataclass(frozen=True, eq=False)
-class Row:
-    """One run as tables and reports see it. `settings` are the fields of its experiment."""
+class RunResult:
+    """One run, from its end to the table. Regret and values are computed with the true model: not private."""
 
     id: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # of its experiment
     seed: int | None  # None: fresh randomness and secure noise
-    checkpoints: Ints
+    checkpoints: Ints  # episodes
     regret: Floats  # cumulative, at the checkpoints
-    random_regret: float
+    random_regret: float  # of the uniform policy over all episodes
     value_optimal: float
     value_random: float
     final_value: float
-    switches: int
-    guarantee: Mapping[str, Any]  # as JSON
-    seconds: float
-    diagnostics: Mapping[str, Any]
-    version: str
+    switches: int  # distinct consecutive policies
+    guarantee: Guarantee
+    seconds: float  # CPU time of the loop: plan, noise, rollout, update
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    version: str = field(default_factory=lambda: version("discreet"))
+    types: Mapping[str, str] = field(default_factory=dict)  # of the settings, as columns
     facts: Mapping[str, str] = field(default_factory=dict)  # see `provenance.facts`; older files have none
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "checkpoints", frozen(self.checkpoints, np.int64))
+        object.__setattr__(self, "regret", frozen(self.regret))
 
     @property
     def regret_ratio(self) -> float | None:
@@ -105,18 +81,9 @@ _SCALARS = {
 }
 
 
-def row_of(result: FinishedRun) -> Row:
-    """A finished run as a row."""
-    return Row(
-        id=result.experiment.id,
-        settings=result.experiment.settings,
-        checkpoints=frozen(result.checkpoints, np.int64),
-        regret=frozen(result.regret),
-        guarantee=result.guarantee.to_json(),
-        diagnostics=dict(result.diagnostics),
-        facts=provenance.facts(),
-        **{name: getattr(result, name) for name in _SCALARS},
-    )
+def stamped(result: RunResult) -> RunResult:
+    """The result with where it comes from: this program, here and now, unless it says so already."""
+    return result if result.facts else replace(result, facts=provenance.facts())
 
 
 def prepare(folder: str | Path) -> Path:
@@ -134,17 +101,15 @@ def prepare(folder: str | Path) -> Path:
     return path
 
 
-def write(result: FinishedRun, folder: str | Path) -> Path:
+def write(result: RunResult, folder: str | Path) -> Path:
     """Store a run; the file appears under its name only when it is complete and on the disk."""
     path = prepare(folder)
-    row = row_of(result)
-    types = {each.name: str(each.type).partition(" | ")[0] for each in fields(result.experiment)}
-    name = f"seed{row.seed}" if row.seed is not None else f"secure-{secrets.token_hex(6)}"
-    target = path / f"{row.id}-{name}.parquet"
+    name = f"seed{result.seed}" if result.seed is not None else f"secure-{secrets.token_hex(6)}"
+    target = path / f"{result.id}-{name}.parquet"
     part = path / f".{target.name}.{secrets.token_hex(4)}.part"
     try:
         with part.open("xb") as file:
-            _write_parquet(row, types, file)
+            _write_parquet(stamped(result), file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, target)
@@ -155,7 +120,7 @@ def write(result: FinishedRun, folder: str | Path) -> Path:
     return target
 
 
-def read(folder: str | Path, pattern: str = "*.parquet") -> list[Row]:
+def read(folder: str | Path, pattern: str = "*.parquet") -> list[RunResult]:
     """All runs in a folder, by experiment and seed. Foreign files are passed over, damaged ones are refused."""
     path = Path(folder)
     if not path.is_dir():
@@ -164,14 +129,14 @@ def read(folder: str | Path, pattern: str = "*.parquet") -> list[Row]:
     return sorted(rows, key=lambda row: (row.id, row.seed is None, row.seed or 0))
 
 
-def stored_seeds(folder: str | Path, experiment_id: str, source: str | None = None) -> dict[int, Row]:
+def stored_seeds(folder: str | Path, experiment_id: str, source: str | None = None) -> dict[int, RunResult]:
     """Seeds of this experiment that this source (`provenance.source_digest`; None: any) has already finished."""
     rows = read(folder, f"{experiment_id}-seed*.parquet")
     wanted = (row for row in rows if source is None or row.facts.get("source") == source)
     return {row.seed: row for row in wanted if row.id == experiment_id and row.seed is not None}
 
 
-def _write_parquet(row: Row, types: Mapping[str, str], file: Any) -> None:
+def _write_parquet(row: RunResult, file: Any) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -179,21 +144,25 @@ def _write_parquet(row: Row, types: Mapping[str, str], file: Any) -> None:
     columns: dict[str, tuple[Any, Any]] = {"id": (row.id, pa.string())}
     for name, value in row.settings.items():
         # A setting that is no plain scalar is kept as JSON text.
-        known = types[name] in scalar
-        columns[name] = (value, scalar[types[name]]) if known else (json.dumps(value), pa.string())
+        known = row.types.get(name) in scalar
+        columns[name] = (value, scalar[row.types[name]]) if known else (json.dumps(value), pa.string())
     columns |= {name: (getattr(row, name), scalar[kind]) for name, kind in _SCALARS.items()}
-    columns["guarantee"] = json.dumps(row.guarantee, allow_nan=False), pa.string()
-    columns["diagnostics"] = json.dumps(row.diagnostics, allow_nan=False), pa.string()
+    columns["guarantee"] = json.dumps(row.guarantee.to_json(), allow_nan=False), pa.string()
+    columns["diagnostics"] = json.dumps(dict(row.diagnostics), allow_nan=False), pa.string()
     columns["checkpoints"] = row.checkpoints, pa.list_(pa.int64())
     columns["regret"] = row.regret, pa.list_(pa.float64())
     schema = pa.schema(
         [(name, kind) for name, (_, kind) in columns.items()],
-        metadata={MARK: LAYOUT, b"settings": json.dumps(types).encode(), FACTS: json.dumps(dict(row.facts)).encode()},
+        metadata={
+            MARK: LAYOUT,
+            b"settings": json.dumps(dict(row.types)).encode(),
+            FACTS: json.dumps(dict(row.facts)).encode(),
+        },
     )
     pq.write_table(pa.table([pa.array([value], kind) for value, kind in columns.values()], schema=schema), file)
 
 
-def _read_parquet(file: Path) -> Row | None:
+def _read_parquet(file: Path) -> RunResult | None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -209,16 +178,28 @@ def _read_parquet(file: Path) -> Row | None:
     values = table.to_pylist()[0]
     types = json.loads(metadata[b"settings"])
     plain = ("str", "int", "float", "bool")
-    return Row(
+    return RunResult(
         id=values["id"],
         settings={name: values[name] if kind in plain else json.loads(values[name]) for name, kind in types.items()},
-        checkpoints=frozen(values["checkpoints"], np.int64),
-        regret=frozen(values["regret"]),
-        guarantee=json.loads(values["guarantee"]),
+        checkpoints=values["checkpoints"],
+        regret=values["regret"],
+        guarantee=_guarantee(json.loads(values["guarantee"])),
+        types=types,
         diagnostics=json.loads(values["diagnostics"]),
         facts=json.loads(metadata.get(FACTS, b"{}")),
         **{name: values[name] for name in _SCALARS},
     )
+
+
+def _guarantee(stored: dict[str, Any]) -> Guarantee:
+    """A guarantee as `Guarantee.to_json` wrote it; infinite numbers are null there."""
+
+    def finite(values: dict[str, Any], name: str) -> dict[str, Any]:
+        return values | {name: math.inf if values[name] is None else values[name]}
+
+    told = finite(stored, "epsilon") | {"assumptions": tuple(stored["assumptions"])}
+    told["entries"] = tuple(LedgerEntry(**finite(entry, "cost")) for entry in stored["entries"])
+    return Guarantee(**{name: value for name, value in told.items() if name != "sentence"})
 
 
 def _sync_folder(path: Path) -> None:
