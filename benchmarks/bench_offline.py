@@ -13,7 +13,7 @@ import numpy as np
 
 from discreet.agents.apvi import APVI
 from discreet.kernels.projection import project_counts
-from discreet.people.counting import LoggedData, Trajectories, count
+from discreet.people.counting import LoggedData, count
 from discreet.people.logs import LogFormat
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
@@ -128,25 +128,21 @@ def regressions() -> Row:
     features = rng.normal(size=(S, A, d))
     features /= np.linalg.norm(features, axis=-1, keepdims=True) * 1.001
     rows = n * H
-    users = Trajectories(
-        np.arange(n) * H,
-        np.repeat(np.arange(n), H),
-        np.tile(np.arange(H), n),
-        rng.integers(S, size=rows),
-        rng.integers(A, size=rows),
-        rng.integers(S, size=rows),
-        rng.integers(2**20, size=rows),
-        n,
+    state, action, following = (rng.integers(size, size=rows) for size in (S, A, S))
+    table = {"user": np.repeat(np.arange(n), H), "step": np.tile(np.arange(H), n), "state": state, "action": action}
+    data = LoggedData(
+        {**table, "reward": rng.integers(2, size=rows) * 1.0, "next_state": following},
+        LogFormat(S, A, H, early_end="keep"),
     )
     spec = LogFormat(S, A, H, early_end="keep").spec
     target = Target(np.zeros((S, A, S)), np.ones((S, A)), 1.0)
 
     def ours() -> None:
-        stream = LinearMoments(Budget.zcdp(1.0)).open(users, spec, S, NoiseSource.secure())
+        stream = LinearMoments(Budget.zcdp(1.0)).open(data.rows(), spec, S, NoiseSource.secure())
         for h in range(H):
             stream.regress(h, "values", features, [target])
 
-    matrices = [features[users.state[h::H], users.action[h::H]] for h in range(H)]
+    matrices = [features[state[h::H], action[h::H]] for h in range(H)]
     goals = rng.random(n)
 
     def bare() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+
+from discreet.people.counting import Repairs, Rows, StepItems
 
 
 def counted(rows: list[dict[str, Any]], log: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -213,3 +218,87 @@ def pessimistic_quality(P: np.ndarray, r: np.ndarray, penalty: Any, unknown: np.
                 quality[h, s, a] = min(max(r[g, s, a] + mean - penalty(g, s, a, variance), 0.0), horizon - h)
         V = quality[h].max(axis=1)
     return quality
+
+
+# Rows in memory -----------------------------------------------------------------------------------------------------
+
+
+def tossed(*parts: Any) -> tuple[str, int]:
+    """(digest, its first 52 bits)."""
+    digest = hashlib.sha256("".join(map(str, parts)).encode()).hexdigest()
+    return digest, int(digest[:13], 16)
+
+
+@dataclass(eq=False)
+class Trajectories:
+    """Rows in the order (person, episode, step): what the database is asked for, by loops over them."""
+
+    log: Any
+    person: np.ndarray
+    step: np.ndarray
+    state: np.ndarray
+    action: np.ndarray
+    next_state: np.ndarray
+    units: np.ndarray
+    num_users: int
+    episode: np.ndarray | None = None
+    repairs: Repairs = field(default_factory=Repairs)
+
+    @cached_property
+    def episodes(self) -> dict[tuple[Any, Any], list[int]]:
+        found: dict[tuple[Any, Any], list[int]] = defaultdict(list)
+        numbers = np.zeros_like(self.person) if self.episode is None else self.episode
+        for i, who in enumerate(zip(self.person.tolist(), numbers.tolist(), strict=True)):
+            found[who].append(i)
+        return found
+
+    @cached_property
+    def cells(self) -> list[int]:
+        stage = 0 if self.log.pooled else self.step
+        cells = (stage * self.log.num_states + self.state) * self.log.num_actions + self.action
+        return cells.tolist()
+
+    def ask(self, key: str, pilot: float) -> None:
+        self.pilots, self.tags = {}, {}
+        for person, episode in self.episodes:
+            self.pilots[person] = tossed(key, ":user:", person)[1] < int(pilot * 2**52)
+            self.tags[person, episode] = tossed(key, ":episode:", len(str(person)), ":", person, ":", episode, ":")
+
+    def visits(self) -> np.ndarray:
+        log = self.log
+        found = np.zeros(log.spec.stages * log.num_states * log.num_actions, dtype=np.int64)
+        for who, rows in self.episodes.items():
+            wanted = math.floor(self.tags[who][1] * float(log.horizon) / 2**52)
+            for i in rows:
+                if self.pilots[who[0]] and self.step[i] == wanted:
+                    found[self.cells[i]] += 1
+        return found
+
+    def reports(self, weights: np.ndarray) -> StepItems:
+        log, numbers, paid = self.log, defaultdict(int), defaultdict(int)
+        S = log.spec.num_states
+        for who, rows in self.episodes.items():
+            for i in [] if self.pilots[who[0]] else rows:
+                h = int(self.step[i])
+                coin = float(tossed(self.tags[who][0], h)[1])
+                if coin * (log.horizon - h) < weights[self.cells[i]] * 2**52:
+                    pair = (int(self.state[i]), int(self.action[i]))
+                    stage = 0 if log.pooled else h
+                    code = ((stage * S + pair[0]) * log.num_actions + pair[1]) * S + int(self.next_state[i])
+                    numbers[code] += 1
+                    paid[code] += int(self.units[i])
+                    break
+        codes = np.array(sorted(numbers), dtype=np.int64)
+        sums = (np.array([table[c] for c in codes.tolist()], dtype=np.int64) for table in (numbers, paid))
+        return StepItems(codes, *sums, self.num_users, log.episodes_per_user)
+
+    def gather(self, half: np.ndarray | None = None) -> None:
+        place = np.unique(self.person, return_inverse=True)[1]
+        self.half = None if half is None else half[place]
+
+    def of(self, step: int, half: bool | None = None) -> Rows:
+        there = self.step == step
+        if half is not None:
+            there &= self.half == half
+        cells = self.state[there] * self.log.num_actions + self.action[there]
+        return Rows(cells, self.next_state[there], self.units[there], np.ones(int(there.sum()), dtype=np.int64))

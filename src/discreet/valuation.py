@@ -13,6 +13,7 @@ from discreet.planning import possible_values
 from discreet.problem import Mask
 from discreet.releases.counts import PrivateCounts
 from discreet.releases.histograms import PrivateHistogram
+from discreet.releases.sparse import SparseItems
 
 #: Failure probability of the lower bound on a policy's value: that of the widths, and of three kinds of estimates.
 FAILURE = 0.05
@@ -94,6 +95,22 @@ def histogram_lower_values(
         outcome = np.stack([value[h + 1], value[h + 1] + (rewards is None)], axis=1).reshape(-1)
         surely = p[c] @ outcome - error[c] * np.ptp(outcome)
         value[h, :S] = np.maximum(surely, outcome.min()) + certain[g, np.arange(S), actions[h]]
+    return value[:, :S]
+
+
+def unproved_values(
+    items: SparseItems, actions: Ints, rewards: Floats | None = None, worst: float | None = None
+) -> Floats:
+    """V(h,s) ≤ the true value of the policy where nothing is proved about what follows: the worst there is."""
+    H, S, _ = items.shape
+    doubtful = worst is not None and items.unknown
+    value = _gone(H, items.num_places + doubtful, S, items.ended if items.absorbing else None)
+    if worst is not None and items.unknown:
+        value[:, -1] = worst * (H - np.arange(H + 1))
+    for h in reversed(range(H)):
+        g = min(h, items.stages - 1)
+        least = value[h + 1].min()
+        value[h, :S] = least if rewards is None else least + rewards[g, np.arange(S), actions[h]]
     return value[:, :S]
 
 

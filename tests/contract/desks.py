@@ -155,12 +155,12 @@ class FromLog:
     def add(self, records: list[Episodes]) -> None:
         log = LogFormat(2, 2, 2, grid=SPEC.grid, early_end="keep")
         data = LoggedData(table_of(stacked(records)), log)
-        users, spec = data.trajectories(), data.log.spec
+        spec = data.log.spec
         if isinstance(self._privatizer, Tilted):
             cells = Items.of(2, 2, 2, False)
-            self._found, parts = self._privatizer.release(users, spec, cells, self._noise)
+            self._found, parts = self._privatizer.release(data.one_step(), spec, cells, self._noise)
         else:
-            self.stream = self._privatizer.open(users, spec, 2, self._noise)
+            self.stream = self._privatizer.open(data.rows(), spec, 2, self._noise)
             target = Target(np.ones((2, 2, 2)), np.ones((2, 2)), 2.0)
             self._found = [
                 self.stream.regress(step, part, FEATURES, [target])

@@ -12,7 +12,7 @@ from desks import FEATURES, numbers, people
 from discreet.agents.vapvi import VAPVI
 from discreet.catalog import ALGORITHMS, MODES
 from discreet.offline.learners import answered
-from discreet.people.counting import LoggedData, Trajectories
+from discreet.people.counting import LoggedData, OneStep, Rows, StepRows
 from discreet.people.counts import Counts
 from discreet.people.episodes import Episodes, MDPSimulator
 from discreet.people.logs import LogFormat, table_of
@@ -142,7 +142,7 @@ def test_the_search_finds_what_is_hidden():
 def test_an_agent_that_asks_for_regressions_holds_none_of_what_answers_them():
     """Between a question and its answer the agent is at rest: nothing raw can be reached, whatever it remembers."""
     stream = LinearMoments(Budget.zcdp(1.0), variances=True).open(
-        LoggedData(table_of(stacked(people(40))), LOG).trajectories(), LOG.spec, 2, NoiseSource.seeded(0)
+        LoggedData(table_of(stacked(people(40))), LOG).rows(), LOG.spec, 2, NoiseSource.seeded(0)
     )
     asked = VAPVI(FEATURES, weighted=True).questions(stream.horizon, stream.num_successors, stream.num_users)
     steps = []
@@ -150,7 +150,11 @@ def test_an_agent_that_asks_for_regressions_holds_none_of_what_answers_them():
     class Watched:
         def regress(self, *question):
             kept = reachable((asked.gi_frame.f_locals, question))
-            assert not [found for found in kept if isinstance(found, (*RAW, MomentStream, Trajectories))]
+            assert not [
+                found
+                for found in kept
+                if isinstance(found, (*RAW, MomentStream, LoggedData, OneStep, Rows, StepRows))
+            ]
             steps.append(question[:2])
             return stream.regress(*question)
 

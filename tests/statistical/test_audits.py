@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from discreet.device import LaplaceEncoder, SampledEncoder
-from discreet.people.counting import Trajectories
 from discreet.people.counts import CountSpec
+from discreet.people.logs import LogFormat
 from discreet.privacy.accounting import Budget
 from discreet.privacy.audit.attacks import MECHANISMS, Settings, audit
 from discreet.privacy.audit.games import Game, audited, counts_game
@@ -21,6 +21,7 @@ from discreet.privacy.trust import one_hot
 from discreet.privacy.trust.local import LocalLaplace, LocalSampled
 from discreet.releases.items import Items
 from oracles_audit import Mutant, VisitedOnly, one_level_short
+from oracles_offline import Trajectories
 
 SHIPPED = [name for name in MECHANISMS if not name.startswith("paper-")]
 ONE = Budget.pure(1.0)
@@ -179,15 +180,15 @@ def one_step_game(claimed: float, epsilon: float, monkeypatch: pytest.MonkeyPatc
     """Replace one of four users of a log with two steps each; the three others are known."""
     monkeypatch.setattr(one_hot, "_widths", lambda *_: (0.0, 0.0))  # they take half of the time and no part
     users, steps = 4, 2
-    spec, cells = CountSpec(2, 2, steps, pooled=True, grid=1.0), Items.of(2, 2, steps, pooled=True)
+    form = LogFormat(2, 2, steps, pooled=True, grid=1.0, early_end="keep")
+    spec, cells = form.spec, Items.of(2, 2, steps, pooled=True)
     private = one_hot.Tilted(Budget.pure(epsilon))
 
     def log(world: int) -> Trajectories:
         state = np.zeros(users * steps, dtype=np.int64)
         state[:steps] = world  # her two worlds share no cell; all steps stay where they are and are paid
         person, step = np.repeat(np.arange(users), steps), np.tile(np.arange(steps), users)
-        starts = np.arange(users) * steps
-        return Trajectories(starts, person, step, state, state, state, np.ones(users * steps, dtype=np.int64), users)
+        return Trajectories(form, person, step, state, state, state, np.ones(users * steps, dtype=np.int64), users)
 
     logs = [log(0), log(1)]
 

@@ -14,11 +14,12 @@ from scipy import stats
 
 from discreet.offline import learners as log_learners
 from discreet.offline.learners import Task
-from discreet.people.counting import Repairs, StepCounts, Trajectories, count
+from discreet.people.counting import Repairs, StepCounts, count
 from discreet.people.logs import LogFormat
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
 from discreet.valuation import FAILURE, Start
+from oracles_offline import Trajectories
 
 LOGS = 200  # of every kind
 
@@ -64,7 +65,7 @@ class Simulated:
     """Stands for `LoggedData`: raw rows of one log, and the process they came from."""
 
     log: LogFormat
-    rows: dict[str, np.ndarray]
+    logged: dict[str, np.ndarray]
     P: np.ndarray  # (H, S, A, S)
     pays: np.ndarray  # (H, S, A) the probability of the higher reward
     ends: np.ndarray  # (H, S, A)
@@ -73,20 +74,19 @@ class Simulated:
     repairs: Repairs = field(default_factory=Repairs)
 
     def counts(self) -> StepCounts:
-        r, spec = self.rows, self.log.spec
+        r, spec = self.logged, self.log.spec
         T, R = (np.zeros(spec.shapes()["transitions"], dtype=np.int64) for _ in range(2))
         where = (np.zeros_like(r["step"]) if self.log.pooled else r["step"], r["state"], r["action"], r["leads_to"])
         np.add.at(T, where, 1)
         np.add.at(R, where, r["high"] * spec.reward_units)
         return StepCounts(T, R, self.num_users, self.log.episodes_per_user)
 
-    def trajectories(self) -> Trajectories:
-        r = self.rows
-        starts = np.flatnonzero(r["step"] == 0)
-        units = r["high"] * self.log.spec.reward_units
-        return Trajectories(
-            starts, r["user"], r["step"], r["state"], r["action"], r["leads_to"], units, self.num_users
-        )
+    def one_step(self) -> Trajectories:
+        r, units = self.logged, self.logged["high"] * self.log.spec.reward_units
+        columns = (r["user"], r["step"], r["state"], r["action"], r["leads_to"], units, self.num_users)
+        return Trajectories(self.log, *columns, r["episode"])
+
+    rows = one_step
 
     def value(self, actions: np.ndarray) -> float:
         """What the policy earns from the true start, in the units of the log."""
@@ -101,7 +101,7 @@ class Simulated:
 
     def table(self) -> dict[str, np.ndarray]:
         names = ("user", "episode", "step", "state", "action", "reward", *(self.log.given - {"successors"}))
-        return {name: self.rows[name] for name in dict.fromkeys(names)}
+        return {name: self.logged[name] for name in dict.fromkeys(names)}
 
 
 def simulated(kind: Kind, seed: int) -> Simulated:

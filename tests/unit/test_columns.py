@@ -250,7 +250,7 @@ def forged(folder, tmp_path, change) -> tuple[str, ...]:
     document = json.loads((out / JSON).read_text())
     change(document)
     (out / JSON).write_text(_dumped(document))
-    (out / HTML).write_text(page(document))
+    (out / HTML).write_text(page(document, Policy.load(out)))
     files = json.loads((out / DIGESTS).read_text())
     (out / DIGESTS).write_text(_dumped({name: digest(out / name) for name in files}))
     return verify(out).problems

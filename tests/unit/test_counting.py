@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -13,6 +15,7 @@ import oracles_offline as oracle
 from discreet.people.counting import MARKS, LoggedData, Repairs, StepCounts, count
 from discreet.people.episodes import Episodes
 from discreet.people.logs import LogFormat, table_of
+from oracles_offline import Trajectories
 
 SCHEMA = pa.schema(
     [
@@ -182,7 +185,9 @@ def test_the_way_without_looking_up_episodes_is_taken_only_where_it_counts_alike
     assert np.array_equal(found.transitions, T)
     assert np.array_equal(found.reward_sums, R)
     assert (data._shortcut is not None) == short[early_end == "keep"]
-    assert data.trajectories().step.size == T.sum()
+    rows = data.rows()
+    rows.gather()
+    assert sum(rows.of(h).numbers.sum() for h in range(3)) == T.sum()
 
 
 def test_one_user_with_one_episode_more_loses_it():
@@ -214,25 +219,107 @@ def test_marks_reach_to_the_last_step(horizon):
     assert found.repairs == Repairs(12 * horizon - 1, 0, 1, 2 * horizon)
 
 
-def test_trajectories_hold_exactly_the_rows_that_count():
-    rng = np.random.default_rng(3)
-    played = Episodes(rng.integers(3, size=(40, 5)), rng.integers(2, size=(40, 4)), rng.random((40, 4)))
+def patchy_log(n: int = 40, seed: int = 3) -> pa.Table:
+    """Two episodes per user, a fifth of the rows missing, in no order."""
+    rng = np.random.default_rng(seed)
+    played = Episodes(rng.integers(3, size=(n, 5)), rng.integers(2, size=(n, 4)), rng.random((n, 4)))
     table = table_of(played)
-    keep = rng.random(160) < 0.8
-    users = np.asarray(table.column("user")) // 2
-    table = table.append_column("episode", pa.array(np.asarray(table.column("user")) % 2))
-    table = table.set_column(0, "user", pa.array(users)).filter(pa.array(keep))
-    table = table.take(pa.array(rng.permutation(table.num_rows)))
+    keep = rng.random(4 * n) < 0.8
+    users = np.asarray(table.column("user"))
+    table = table.append_column("episode", pa.array(users % 2))
+    table = table.set_column(0, "user", pa.array(users // 2)).filter(pa.array(keep))
+    return table.take(pa.array(rng.permutation(table.num_rows)))
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_rows_of_all_steps_are_exactly_those_that_count(split):
     log = LogFormat(3, 2, 4, episodes_per_user=2)
-    data = LoggedData(table, log)
-    rows, counts = data.trajectories(), data.counts()
-    T = np.zeros_like(counts.transitions)
-    np.add.at(T, (rows.step, rows.state, rows.action, rows.next_state), 1)
+    data = LoggedData(patchy_log(), log)
+    counts, rows = data.counts(), data.rows()
+    coins = np.random.default_rng(0).random(20) < 0.5
+    rows.gather(coins if split else None)
+    T, R = np.zeros_like(counts.transitions), np.zeros_like(counts.reward_sums)
+    for h in range(4):
+        for side in (True, False) if split else (None,):
+            cells, following, units, numbers = rows.of(h, side)
+            np.add.at(T, (h, cells // 2, cells % 2, following), numbers)
+            np.add.at(R, (h, cells // 2, cells % 2, following), units * numbers)
     assert np.array_equal(T, counts.transitions)
-    assert np.array_equal(rows.step[rows.starts], np.zeros(len(rows.starts)))
+    assert np.array_equal(R, counts.reward_sums)
     assert rows.repairs == counts.repairs
-    lengths = np.diff(np.append(rows.starts, rows.step.size))
-    assert np.array_equal(np.concatenate([np.arange(n) for n in lengths]), rows.step)
+
+
+def in_memory(table: pa.Table, log: LogFormat) -> Trajectories:
+    """The rows that count, by looking at one episode after the other; absorb, and whole numbers everywhere."""
+    episodes: dict = {}
+    for row in table.to_pylist():
+        episodes.setdefault((row["user"], row["episode"]), {})[row["step"]] = row
+    rows = []
+    for (user, episode), steps in sorted(episodes.items()):
+        length = next(h for h in range(log.horizon + 1) if h not in steps)
+        for h in range(length):
+            after = steps[h]["next_state"] if h + 1 < length or length == log.horizon else log.num_states
+            units = math.floor(steps[h]["reward"] * log.spec.reward_units + 0.5)
+            rows.append((user, h, steps[h]["state"], steps[h]["action"], after, units, episode))
+    columns = np.array(rows, dtype=np.int64).T
+    return Trajectories(log, *columns[:6], len({user for user, _ in episodes}), columns[6])
+
+
+def test_a_coin_belongs_to_a_user_and_no_one_elses_rows_change_it():
+    """Of the same key: chosen rows are those of an oracle, whatever the order of rows and users."""
+    table, log = patchy_log(200), LogFormat(3, 2, 4, episodes_per_user=2)
+    weights = np.random.default_rng(1).random(24) * 2
+    data, oracle = LoggedData(table, log), in_memory(table, log)
+    found = data.one_step()
+    for key in ("a", "b"):
+        found.ask(key, 0.3)
+        oracle.ask(key, 0.3)
+        assert np.array_equal(found.visits(), oracle.visits())
+        here, there = found.reports(weights), oracle.reports(weights)
+        order = np.argsort(here.codes)
+        assert np.array_equal(here.codes[order], there.codes)
+        assert np.array_equal(here.numbers[order], there.numbers)
+        assert np.array_equal(here.paid[order], there.paid)
+        assert 60 < here.numbers.sum() < 160
+    assert found.repairs == data.counts().repairs
+
+
+def test_replacing_a_user_moves_at_most_one_report_of_each():
+    """Every other user's choice stays, even where the new one sorts before all of them: two worlds differ by one
+    report that goes and one that comes, over both parts together."""
+    log = LogFormat(3, 2, 4, episodes_per_user=1)
+    rows = patchy_log(60, 5).to_pylist()
+    rows = [row for row in rows if row["episode"] == 0]
+    for victim in (0, 7, 29):
+        for new in (-5, 1000, victim):
+            changed = [
+                {**row, "user": new, "state": (row["state"] + 1) % 3} if row["user"] == victim else row
+                for row in rows
+            ]
+            totals = []
+            for world in (rows, changed):
+                users = LoggedData(pa.Table.from_pylist(world), log).one_step()
+                users.ask("key", 0.4)
+                visits, reports = users.visits(), users.reports(np.full(24, 1.3))
+                flat = np.zeros(log.spec.stages * 4 * 2 * 4, dtype=np.int64)
+                flat[reports.codes] = reports.numbers
+                totals.append(np.concatenate([visits, flat]))
+            assert np.abs(totals[0] - totals[1]).sum() <= 2
+
+
+@pytest.mark.parametrize("names", ["float", "text"])
+def test_equal_users_toss_one_coin(names):
+    """−0 and 0 are one user to the database, and one user cannot be a pilot and report as well."""
+    who = [0.0, -0.0] if names == "float" else ["0.0", "0.0"]
+    rows = [
+        {"user": who[h], "step": h, "state": 0, "action": 0, "reward": 0.0, "next_state": 0, "episode": 0}
+        for h in range(2)
+    ]
+    log = LogFormat(1, 1, 2, pooled=True)
+    for key in map(str, range(30)):
+        users = LoggedData(pa.Table.from_pylist(rows), log).one_step()
+        users.ask(key, 0.5)
+        assert users.visits().sum() + users.reports(np.full(1, 2.0)).numbers.sum() == 1
 
 
 def test_long_horizons_use_several_marks():

@@ -187,7 +187,8 @@ def test_learners_of_the_other_command_are_sent_there(log, tmp_path):
         (("--epsilon", 1, "--split"), "does not make two regressions"),
         (("--epsilon", 1, "--table", "visits"), "is no database"),
         (("--epsilon", 1, "--states", 0), "num_states is 0"),
-        (("--epsilon", 1, "--states", 100_000), "counters, too many; pool the steps"),
+        (("--epsilon", 1, "--states", 10**12), "counters, too many; pool the steps"),
+        (("--epsilon", 1, "--states", 100_000), "2,000 users are far too few for this budget"),
         (("--epsilon", 1, "--horizon", 10**8), "cannot be counted"),
         (("--epsilon", 1, "--users", 0), "num_users is 0"),
         (("--epsilon", 1, "--sign", "absent.pem"), "no readable private key"),
@@ -263,7 +264,7 @@ def test_logs_that_cannot_be_counted_are_refused_in_one_sentence(log, words, tmp
 )
 def test_p8_whatever_the_rows_hold_noise_is_released_and_only_the_holder_is_told(log, words, tmp_path):
     pyarrow.parquet.write_table(log, tmp_path / "log.parquet")
-    done = fit(tmp_path / "log.parquet", tmp_path / "policy", "--epsilon", 1)
+    done = fit(tmp_path / "log.parquet", tmp_path / "policy", "--epsilon", 1, "--anyway")
     assert done.exit_code == 0, done.output
     assert words in done.stderr
     assert words == "" or words not in (tmp_path / "policy" / "certificate.json").read_text()

@@ -27,6 +27,7 @@ from discreet.privacy.trust.one_hot import OneHot, Tilted, tilted_weights
 from discreet.problem import PublicStructure
 from discreet.releases.histograms import PrivateHistogram
 from discreet.releases.items import Items
+from oracles_offline import tossed
 
 
 def played(env: str, n: int, seed: int, instance: int = 0) -> tuple:
@@ -505,21 +506,27 @@ def test_weights_ask_for_one_step_per_user_and_rather_for_rare_cells():
     assert uniform == pytest.approx(np.ones(4))
 
 
+def asked(lengths, horizon: int, key: str, pilot: float, weights, states=None):
+    """(visits, reported items) of users with so many steps each, one state unless stated."""
+    lengths = np.asarray(lengths)
+    step = np.concatenate([np.arange(n) for n in lengths])
+    state = np.zeros(step.size, dtype=np.int64) if states is None else states
+    columns = {"user": np.repeat(np.arange(lengths.size), lengths), "step": step, "state": state}
+    columns |= {"action": np.zeros_like(step), "reward": np.zeros(step.size), "next_state": state}
+    log = LogFormat(int(state.max()) + 1, 1, horizon, early_end="keep")
+    users = LoggedData(columns, log).one_step()
+    users.ask(key, pilot)
+    return users.visits().reshape(horizon, -1), users.reports(np.asarray(weights, dtype=np.float64))
+
+
 def test_uniform_weights_choose_a_uniform_step_and_each_user_reports_once():
     n, H = 20_000, 5
-    ends = np.arange(1, n + 1) * H
-    step = np.tile(np.arange(H), n)
-    chosen = np.empty(n * H, dtype=bool)
-    rng = np.random.default_rng(0)
-    asked = rng.random(n) < 0.5
-    kernel.steps_offered(ends, step, np.zeros(n * H, int), asked, np.ones(1), rng.random(n * H), H, chosen)
-    per_user = chosen.reshape(n, H).sum(axis=1)
-    assert np.array_equal(per_user, asked.astype(int))
-    counts = np.bincount(step[chosen], minlength=H)
-    assert stats.chisquare(counts).pvalue > 0.001
-    kernel.steps_asked(ends, step, np.where(asked, 3, -1), chosen)
-    assert np.array_equal(chosen.reshape(n, H)[:, 3], asked)
-    assert chosen.sum() == asked.sum()
+    visits, reports = asked(np.full(n, H), H, "some key", 0.5, np.ones(H))
+    assert visits.sum() + reports.numbers.sum() == n
+    assert visits.sum() == pytest.approx(n / 2, abs=4 * math.sqrt(n / 4))
+    assert stats.chisquare(visits[:, 0]).pvalue > 0.001
+    assert stats.chisquare(reports.numbers).pvalue > 0.001
+    assert not np.array_equal(asked(np.full(n, H), H, "another", 0.5, np.ones(H))[0], visits)
 
 
 def test_reports_on_rare_cells_are_unbiased_and_both_parts_spend_the_budget():
@@ -527,7 +534,7 @@ def test_reports_on_rare_cells_are_unbiased_and_both_parts_spend_the_budget():
     log = LogFormat(5, 4, 10, pooled=True, early_end="keep")
     data = LoggedData(table_of(episodes), log)
     cells = Items.of(5, 4, 10, True)
-    release, parts = Tilted(Budget.pure(1.0)).release(data.trajectories(), log.spec, cells, NoiseSource.seeded(3))
+    release, parts = Tilted(Budget.pure(1.0)).release(data.one_step(), log.spec, cells, NoiseSource.seeded(3))
     assert {name: part.epsilon for name, part in parts.items()} == {"pilot users": 1.0, "other users": 1.0}
     assert [part.entries[0].scale for part in parts.values()] == pytest.approx([2.0, 2.0 * 2**20])
     assert release.tilted
@@ -546,17 +553,16 @@ def test_reports_on_rare_cells_are_unbiased_and_both_parts_spend_the_budget():
 
 
 def test_nobody_reports_twice_whatever_the_weights():
-    """Enumerate two users' choices: one item at most, so two users differ by at most two."""
+    """One item at most per user, so two users differ by at most two."""
     rng = np.random.default_rng(6)
-    for _ in range(200):
+    for i in range(30):
         lengths = rng.integers(1, 5, size=6)
-        ends = np.cumsum(lengths)
-        step = np.concatenate([np.arange(n) for n in lengths])
-        chosen = np.empty(ends[-1], dtype=bool)
-        weights = rng.random(3) * rng.choice([0.1, 1.0, 100.0])
-        cell = rng.integers(3, size=ends[-1])
-        kernel.steps_offered(ends, step, cell, np.ones(6, bool), weights, rng.random(ends[-1]), 5, chosen)
-        assert (np.add.reduceat(chosen, np.r_[0, ends[:-1]]) <= 1).all()
+        weights = rng.random(15) * rng.choice([0.1, 1.0, 100.0])
+        states = np.concatenate([[2], rng.integers(3, size=lengths.sum() - 1)])
+        visits, reports = asked(lengths, 5, str(i), 0.2, weights, states)
+        assert visits.sum() + reports.numbers.sum() <= 6
+        if weights.min() >= 5.0:  # everybody who is no pilot reports at once
+            assert reports.numbers.sum() == 6 - sum(tossed(i, ":user:", u)[1] < 2**52 // 5 for u in range(6))
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ FREE = Budget.zcdp(math.inf)
 def users(n: int, seed: int = 0):
     mdp = LINEAR.to_finite()
     episodes = MDPSimulator(mdp, RewardLaw(), seed).rollout(two_state_behaviour(LINEAR), n)
-    return episodes, LoggedData(table_of(episodes), LOG).trajectories()
+    return episodes, LoggedData(table_of(episodes), LOG).rows()
 
 
 def opened(n: int, budget=FREE, seed: int = 0, **options):
@@ -342,7 +342,7 @@ BEST = 0.2 + 0.9 * 0.9 + 0.1 * 0.2  # from state 0: action 1 twice
 
 def moments(n: int, seed: int, budget: Budget, **options):
     log = LogFormat(2, 2, 2, early_end="keep")
-    data = LoggedData(table_of(lottery(n, np.random.default_rng(seed))), log).trajectories()
+    data = LoggedData(table_of(lottery(n, np.random.default_rng(seed))), log).rows()
     return LinearMoments(budget, **options).open(data, log.spec, 2, NoiseSource.seeded(seed))
 
 
@@ -392,7 +392,7 @@ def test_weighted_steps_have_no_lower_value():
     log = LogFormat(2, 2, steps, early_end="keep")
     lower = {}
     for weighted in (False, True):
-        data = LoggedData(table_of(sticky), log).trajectories()
+        data = LoggedData(table_of(sticky), log).rows()
         stream = LinearMoments(FREE, variances=weighted).open(data, log.spec, 2, NoiseSource.seeded(0))
         lower[weighted] = planned(VAPVI(ONE_HOT, weighted), stream)[1]
     assert np.array_equal(lower[True][-1], lower[False][-1])

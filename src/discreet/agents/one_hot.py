@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -71,6 +72,10 @@ class OneHotVI:
     sharing: bool = True
     tie_seed: int = 0
 
+    def lowest(self, sizes: Any) -> Any:
+        """The least threshold of all readings for a cell of so many items, in standard deviations of their noise."""
+        return np.log(sizes / self.doubt) * math.sqrt(0.5)
+
     def like(self, release: PrivateHistogram) -> Mask | None:
         """(S·A,) Which cells to read from all steps together; None where every step stands for itself."""
         if not (self.sharing and release.cells.alike and release.deviation > 0.0):
@@ -96,7 +101,7 @@ class OneHotVI:
 
     def _read(self, release: PrivateHistogram, strictness: float) -> Estimate:
         cells, sd = release.cells, release.deviation
-        lowest = np.log(cells.sizes / self.doubt) * math.sqrt(0.5) * sd
+        lowest = self.lowest(cells.sizes) * sd
         threshold = lowest + strictness * np.maximum(self.strictest * release.width - lowest, 0.0)
         shares, counts = np.empty(release.values.shape), np.empty(cells.num_cells)
         known = np.empty(cells.num_cells, dtype=np.bool_)

@@ -138,6 +138,9 @@ def fit(
         Path | None,
         typer.Option(help="Write how many rows were left out, and why, to this JSON file: not private."),
     ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Go on where the users are far too few for the budget.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Learn a policy from logged trajectories and write it with a certificate of its privacy.
@@ -243,6 +246,7 @@ def fit(
             purpose=purpose,
             operator=operator,
             num_users=users if declare is not None or state else None,
+            anyway=anyway,
         )
         fitted.save(out, sign)
     if repairs is not None:

@@ -1,4 +1,4 @@
-"""Compiled parts of the one-hot learner: choosing a step to report, estimating, planning with caution."""
+"""Compiled parts of the one-hot learner: estimating, planning with caution."""
 
 from __future__ import annotations
 
@@ -8,35 +8,6 @@ from numpy.typing import NDArray
 from discreet.kernels.jit import compiled, compiled_vectorised
 from discreet.mdp import Floats, Ints
 from discreet.problem import Mask
-
-# Inside the wall ----------------------------------------------------------------------------------------------------
-
-
-@compiled
-def steps_asked(ends: Ints, step: Ints, wanted: Ints, chosen: Mask) -> None:
-    """Mark in every episode e the row whose step is wanted[e] (none where wanted[e] < 0 or there is no such row)."""
-    start = 0
-    for e in range(ends.shape[0]):
-        for i in range(start, ends[e]):
-            chosen[i] = wanted[e] >= 0 and step[i] == wanted[e]
-        start = ends[e]
-
-
-@compiled
-def steps_offered(
-    ends: Ints, step: Ints, cell: Ints, asked: Mask, weights: Floats, coins: Floats, horizon: int, chosen: Mask
-) -> None:
-    """Mark in every asked episode the first row whose coin falls below w(cell)/(H − h)."""
-    start = 0
-    for e in range(ends.shape[0]):
-        done = not asked[e]
-        for i in range(start, ends[e]):
-            chosen[i] = (not done) and coins[i] * (horizon - step[i]) < weights[cell[i]]
-            done = done or chosen[i]
-        start = ends[e]
-
-
-# Outside ------------------------------------------------------------------------------------------------------------
 
 
 @compiled

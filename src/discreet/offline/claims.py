@@ -507,6 +507,7 @@ def _why(text: str, facts: Facts) -> bool:
         f"all steps, for users × ε is below {reach}",
         "all steps, for ε is above 2",
         "all steps, counted where the data are",
+        "all steps, for how many a user has is not enforced",
     )
     return text in {f"{why}; {how}" for why in ("asked for", FAMILY) for how in (one if facts.tilted else every)}
 

@@ -31,17 +31,22 @@ from discreet.privacy.noise import NoiseSource
 from discreet.problem import Mask, PublicStructure
 from discreet.provenance import source_digest
 from discreet.releases.regressions import normalised_features
-from discreet.runs.feasibility import Forecast, forecast_fit
+from discreet.releases.sparse import dense
+from discreet.runs import memory
+from discreet.runs.feasibility import Forecast, check_users, forecast_fit
 from discreet.valuation import Start
 
 FROM_LOGS = {name: entry for name, entry in CATALOG.items() if entry.runner == "offline"}
 OPEN = tuple(name for name, entry in FROM_LOGS.items() if not entry.private)
 #: One step per user is asked for when there are so many users per cell and unit of ε, and ε is not larger.
 TILT_USERS, LARGEST_TILT = 200.0, 2.0
-#: Steps that are held in memory for that.
-MOST_STEPS = 20_000_000
-#: (step, state, action, successor)
-MOST_COUNTERS = 2_000_000_000
+#: Sums that planning may take: a few seconds.
+MOST_SUMS = 2_000_000_000
+#: Items have numbers in 64 bits.
+LARGEST_CODE = 2**62
+#: Memory of a counter (step, state, action, successor), of a pair where only what is above noise is held, and of a
+#: row of the policy, as measured.
+COUNTER_BYTES, PAIR_BYTES, STATE_BYTES = 100, 150, 500
 SMALLER = "pool the steps or declare fewer states"
 #: One pair in six stands out of its noise by one standard deviation without any visit.
 HARDLY = 0.2
@@ -119,8 +124,8 @@ def choose(
         return Choice("one-hot", f"{why}; all steps, for users × ε is below {threshold:g} = 200 × {cells} cells")
     if epsilon > LARGEST_TILT:
         return Choice("one-hot", f"{why}; all steps, for ε is above {LARGEST_TILT:g}")
-    if num_users * log.episodes_per_user * log.horizon > MOST_STEPS or not log.enforce:
-        return Choice("one-hot", f"{why}; all steps, counted where the data are")
+    if not log.enforce:
+        return Choice("one-hot", f"{why}; all steps, for how many a user has is not enforced")
     return Choice(
         "one-hot", f"{why}; one step per user, for users × ε reaches {threshold:g} = 200 × {cells} cells", True
     )
@@ -176,6 +181,7 @@ def fit(
     purpose: str | None = None,
     operator: str | None = None,
     num_users: int | None = None,
+    anyway: bool = False,
 ) -> Fitted:
     """Learn a policy from a log under a budget; without a seed the noise is cryptographically secure.
 
@@ -198,6 +204,8 @@ def fit(
     `ledger`: the file that records what is spent on these people (`spending`); beside the log unless stated, none for
     sources in memory. What it comes to is refused above `total_epsilon`, once that was declared. `purpose` and
     `operator` are written there and into the certificate.
+    `anyway`: also where the users are far too few for the budget, which is else refused before anything is spent;
+    never where memory is too small.
     """
     origin = _origin(operator, purpose)
     noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
@@ -226,13 +234,8 @@ def fit(
     _check_options(name, bonus, confidence_scale, split, declared)
     structure = PublicStructure(start, _declared_successors(successors, log, name))
     _check_plan_horizon(plan_horizon, log, name)
-    if phi is None and _counters(log) > MOST_COUNTERS:
-        raise ValueError(f"states, actions and steps make {_counters(log):,} counters, too many; {SMALLER}")
-    planned = (plan_horizon or log.horizon) * log.num_states * log.num_actions * log.spec.num_states
-    if phi is None and planned > MOST_COUNTERS:
-        raise ValueError(
-            f"planning takes {planned:,} sums (steps × states × actions × states), too many; plan fewer steps"
-        )
+    if phi is None:
+        _check_size(log, name, plan_horizon or log.horizon)
     _check_budget(budget)
     spent = Budget.pure(math.inf) if budget is None else budget
     cost = spending.cost_of(budget, neighbours)
@@ -267,6 +270,9 @@ def fit(
     )
     learn = FROM_LOGS[choice.algorithm].learn
     assert learn is not None
+    outlook = _outlook(task, choice)
+    if outlook is not None and not anyway:
+        check_users(outlook, data.num_users)
     release = spending.Release(
         cost,
         origin["serial"],
@@ -286,9 +292,42 @@ def fit(
             raise
     with spending.told(recorded):
         try:
-            return _fitted(learn(task), choice, task, notices, origin, recorded)
+            return _fitted(learn(task), choice, task, notices, origin, recorded, outlook)
         except MemoryError:
             raise ValueError(f"there is not enough memory for {_counters(log):,} counters; {SMALLER}") from None
+
+
+def _outlook(task: Task, choice: Choice) -> Forecast | None:
+    """What public numbers promise of a private fit."""
+    if not FROM_LOGS[choice.algorithm].private:
+        return None
+    known, dimension = task.rewards is not None, None if task.features is None else task.features.shape[2]
+    return forecast_fit(
+        task.log,
+        task.budget,
+        task.data.num_users,
+        task.neighbours,
+        choice.algorithm,
+        known,
+        dimension,
+        task.declared.successors,
+    )
+
+
+def _check_size(log: LogFormat, name: str, planned: int) -> None:
+    """Refuse what would not fit into memory, or not end, before any data are read."""
+    states, pairs = log.spec.num_states, log.spec.stages * log.num_states * log.num_actions
+    held = name != "one-hot" or dense(2 * pairs * states, log.pooled)
+    if 2 * pairs * states >= LARGEST_CODE:
+        raise ValueError(f"states, actions and steps make {pairs * states:,} counters, too many; {SMALLER}")
+    sums = planned * log.num_states * log.num_actions * (states if held else 1)
+    if sums > MOST_SUMS:
+        raise ValueError(
+            f"planning takes {sums:,} sums (steps × states × actions{' × states' if held else ''}), too many; "
+            "plan fewer steps"
+        )
+    each = pairs * (states * COUNTER_BYTES if held else PAIR_BYTES) + planned * states * STATE_BYTES
+    memory.require(each, f"{pairs * states if held else pairs:,} {'counters' if held else 'pairs'}", SMALLER)
 
 
 def _check_budget(budget: Budget | None) -> None:
@@ -416,6 +455,7 @@ def _fitted(
     told: tuple[str, ...],
     origin: dict[str, Any],
     recorded: spending.Record | None,
+    outlook: Forecast | None,
 ) -> Fitted:
     from importlib.metadata import version
 
@@ -434,11 +474,6 @@ def _fitted(
     support = task.declared.successors
     if support is not None:  # of the pairs that are possible
         covered = float(learned.known[np.broadcast_to(support.any(axis=-1), learned.known.shape)].mean())
-    outlook = None
-    if private:
-        known, dimension = task.rewards is not None, None if task.features is None else task.features.shape[2]
-        public = known, dimension, support
-        outlook = forecast_fit(log, task.budget, num_users, task.neighbours, choice.algorithm, *public)
     warnings = [*told, *_warnings(learned, covered, outlook)]
     if task.noise.simulation:
         warnings.insert(0, claims.SIMULATED)

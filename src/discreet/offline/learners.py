@@ -11,6 +11,7 @@ import numpy as np
 
 from discreet.agents.apvi import APVI
 from discreet.agents.one_hot import Estimate, OneHotVI
+from discreet.agents.sparse import SparseOneHotVI
 from discreet.agents.vapvi import VAPVI
 from discreet.bonuses import BonusKind
 from discreet.mdp import Floats, Ints
@@ -24,10 +25,12 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.trust.linear import LinearMoments, MomentStream
 from discreet.privacy.trust.one_hot import OneHot, Tilted
+from discreet.privacy.trust.sparse import SparseStream, tilted_release
 from discreet.problem import NOTHING_DECLARED, Mask, PublicStructure
 from discreet.releases.histograms import PrivateHistogram
 from discreet.releases.items import Items
 from discreet.releases.regressions import PrivateRegression, Question
+from discreet.releases.sparse import SparseItems, dense, table_size
 from discreet.valuation import (
     FAILURE,
     STANDS_OUT,
@@ -38,9 +41,14 @@ from discreet.valuation import (
     histogram_lower_values,
     plain_values,
     start_of,
+    unproved_values,
     worth,
 )
 
+THRESHOLDED = (
+    "there are too many kinds of steps to hold how often each occurred: only those above a threshold of noise are "
+    "released, and no lower bound follows from them"
+)
 UNPROVED = (
     "no lower bound is proved for steps that were weighted, because the weights depend on where the same people went"
 )
@@ -97,11 +105,30 @@ def scale_of(log: LogFormat, horizon: int) -> Scale:
     return Scale(*log.reward_range, horizon, log.ended_rate if log.has_ended or log.has_unknown else None)
 
 
+def items_of(task: Task) -> SparseItems:
+    """What one step can be."""
+    log, declared = task.log, task.declared.successors
+    return SparseItems(
+        log.num_states,
+        log.num_actions,
+        task.plan_horizon or log.horizon,
+        log.pooled,
+        log.has_ended,
+        task.rewards is not None,
+        declared,
+        log.has_unknown,
+        log.ended_rate if log.has_ended else 0.0,
+    )
+
+
 def one_hot(task: Task) -> Outcome:
-    """One histogram of all steps, or of one step of every user."""
+    """One histogram of all steps, or of one step of every user; of many items only what is above noise is held."""
     data, log, rewards, start = task.data, task.log, task.rewards, task.start
     if rewards is not None and task.declared.successors is not None:  # nobody is paid for what is impossible
         rewards = np.where(task.declared.successors.any(axis=-1), rewards, 0.0)
+    sparse = items_of(task)
+    if not dense(table_size(sparse), sparse.pooled):
+        return _sparse_one_hot(task, sparse, rewards)
     cells = Items.of(
         log.num_states,
         log.num_actions,
@@ -115,7 +142,7 @@ def one_hot(task: Task) -> Outcome:
     )
     m = log.episodes_per_user
     if task.tilted:
-        users = data.trajectories()
+        users = data.one_step()
         tilted = Tilted(task.budget, task.neighbours, episodes_per_user=m)
         release, parts = tilted.release(users, log.spec, cells, task.noise)
         repairs = users.repairs
@@ -152,6 +179,45 @@ def one_hot(task: Task) -> Outcome:
         "spread": agent.spread,
     }
     return Outcome(plan, known, parts, worth(plain, lower, plan.value, start, scale), settings, repairs)
+
+
+def _sparse_one_hot(task: Task, items: SparseItems, rewards: Floats | None) -> Outcome:
+    """The same where all items together would be too many to hold."""
+    data, log = task.data, task.log
+    m = log.episodes_per_user
+    agent = SparseOneHotVI(OneHotVI(rewards))
+    if task.confidence_scale is not None:
+        agent = SparseOneHotVI(replace(agent.rule, confidence_scale=task.confidence_scale))
+    if task.tilted:
+        users, tilted = data.one_step(), Tilted(task.budget, task.neighbours, episodes_per_user=m)
+        release, parts = tilted_release(tilted, users, log.spec, items, task.noise, agent.rule.lowest)
+        repairs = users.repairs
+    else:
+        counts = data.items()
+        private = OneHot(task.budget, task.neighbours, episodes_per_user=m, first_visits=log.first_visits)
+        stream = SparseStream(private, log.spec, items, data.num_users, task.noise, agent.rule.lowest)
+        stream.add(counts)
+        release, parts, repairs = stream.release(), {"all users": stream.guarantee}, counts.repairs
+    estimate = agent.estimate(release)
+    found = agent.plan_in(release, estimate)
+    H, S, A = items.shape
+    plain = agent.plain_values(release, estimate, found.actions, STANDS_OUT)
+    lower = unproved_values(items, found.actions, rewards, task.worst)
+    known = np.broadcast_to(estimate.known.reshape(items.stages, S, A), (H, S, A))
+    none = np.empty((0, 0, 0))
+    plan = Plan(none, found.values, none, release.num_users, actions=found.actions)
+    settings = {
+        "steps_per_user": "one" if task.tilted else "all",
+        "noise_per_item": release.deviation,
+        "items": items.num_items,
+        "confidence_scale": agent.rule.confidence_scale,
+        "hiding": agent.rule.wary_hiding if estimate.wary else agent.rule.hiding,
+        "cells_read_over_all_steps": 0.0,
+        "spread": agent.rule.spread,
+    }
+    estimated = worth(plain, lower, plan.value, task.start, scale_of(log, H))
+    estimated["values_are"] += f"; {THRESHOLDED}"
+    return Outcome(plan, known, parts, estimated, settings, repairs)
 
 
 def _plain(estimate: Estimate, cells: Items, actions: Ints, rewards: Floats | None) -> Floats:
@@ -266,7 +332,7 @@ def answered(
 def _regressed(task: Task, weighted: bool) -> Outcome:
     data, log, features, start = task.data, task.log, task.features, task.start
     assert features is not None
-    users = data.trajectories()
+    users = data.rows()
     private = LinearMoments(task.budget, task.neighbours, weighted, task.split, log.episodes_per_user)
     stream = private.open(users, log.spec, log.spec.num_states, task.noise)
     scale = scale_of(log, log.horizon)

@@ -7,19 +7,19 @@ number of its rows, shows repeated and missing steps without sorting anything. B
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from discreet.mdp import Ints
+from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.people.logs import OPTIONAL, ROLES, Engine, Kind, LogFormat, open_log, parquet_schemas
+from discreet.people.logs import OPTIONAL, ROLES, Engine, Kind, LogFormat, Spark, open_log, parquet_schemas
 
 #: Steps per integer of marks: the marks, and one more than they, are positive in 64 bits.
 MARKS = 62
@@ -67,6 +67,33 @@ class Repairs:
 
 
 @dataclass(frozen=True, eq=False)
+class StepItems:
+    """As `StepCounts`, of what occurred alone: `codes` are flat indices of (g, s, a, s'), each once. Raw."""
+
+    codes: Ints  # (n,)
+    numbers: Ints  # (n,)
+    paid: Ints  # (n,)
+    num_users: int
+    episodes_per_user: int = 1
+    repairs: Repairs = Repairs()
+    first_visits: bool = False
+
+    @property
+    def num_episodes(self) -> int:
+        return self.num_users * self.episodes_per_user
+
+    def table(self, spec: CountSpec) -> StepCounts:
+        """All items, those that nobody has included."""
+        T, R = _empty(spec), _empty(spec)
+        T.reshape(-1)[self.codes] = self.numbers
+        R.reshape(-1)[self.codes] = self.paid
+        return StepCounts(T, R, self.num_users, self.episodes_per_user, self.repairs, self.first_visits)
+
+    def __repr__(self) -> str:
+        return f"StepItems({self.num_users} users)"
+
+
+@dataclass(frozen=True, eq=False)
 class StepCounts:
     """How often (g, s, a, s') occurred and what it paid, in grid units. Raw: for a privatizer and nothing else."""
 
@@ -108,6 +135,15 @@ def _empty(spec: CountSpec) -> Ints:
     return np.zeros(spec.shapes()["transitions"], dtype=np.int64)
 
 
+class Rows(NamedTuple):
+    """Rows of one step, those that are alike together. Raw."""
+
+    cells: Ints  # s·A + a
+    following: Ints
+    units: Ints  # what they paid
+    numbers: Ints  # how many
+
+
 @dataclass(frozen=True, eq=False)
 class Trajectories:
     """Rows in the order (person, episode, step). Raw."""
@@ -142,12 +178,13 @@ class LoggedData:
 
     def counts(self) -> StepCounts:
         """Count within the rules."""
+        return self.items().table(self.log.spec)
+
+    def items(self) -> StepItems:
+        """The same, of what occurred alone."""
         log, repairs = self.log, self.repairs
         rows = self._engine.fetch(counting_query(log, self._shortcut))
-        T, R = _empty(log.spec), _empty(log.spec)
         code, number, paid = (np.asarray(rows.column(i), dtype=np.int64) for i in range(3))
-        T.reshape(-1)[code] = number
-        R.reshape(-1)[code] = paid
         left_out = repairs.rows - repairs.unreadable_rows - int(number.sum())
         if not log.enforce:
             if left_out:
@@ -155,7 +192,15 @@ class LoggedData:
             repairs = replace(repairs, unreadable_rows=left_out)
         elif not log.first_visits:
             repairs = replace(repairs, cut_rows=left_out)
-        return StepCounts(T, R, self.num_users, log.episodes_per_user, repairs, log.first_visits)
+        return StepItems(code, number, paid, self.num_users, log.episodes_per_user, repairs, log.first_visits)
+
+    def one_step(self) -> OneStep:
+        """One step of every user, for which this is asked once."""
+        return OneStep(self._engine, self.log, self.num_users, self.repairs)
+
+    def rows(self) -> StepRows:
+        """The rows that count, step by step."""
+        return StepRows(self._engine, self.log, self._shortcut, self.num_users, self.repairs)
 
     def trajectories(self) -> Trajectories:
         """The rows that count, in memory and in order."""
@@ -172,6 +217,103 @@ class LoggedData:
         step, state, action, next_state, units = (np.asarray(rows.column(c), dtype=np.int64) for c in columns)
         starts, persons = np.flatnonzero(person | episode), np.cumsum(person) - 1
         return Trajectories(starts, persons, step, state, action, next_state, units, self.num_users, repairs)
+
+
+class OneStep:
+    """One step of every user, chosen where the rows are; what comes out are sums over users.
+
+    Coins are functions of a user's name, her episode and step, and of a key: SHA-256, 52 bits of it. They look
+    independent and uniform to whoever does not know the key, and no user's name or rows change another's.
+    """
+
+    def __init__(self, engine: Engine, log: LogFormat, num_users: int, repairs: Repairs) -> None:
+        self._engine, self._log, self.num_users, self.repairs = engine, log, num_users, repairs
+
+    def ask(self, key: str, pilot: float) -> None:
+        """Toss the users' coins: who is a pilot, and which step a pilot is asked for."""
+        self._engine.keep("asked", _asked(self._engine, self._log, key, pilot), True)
+
+    def visits(self) -> Ints:
+        """(G·S·A,) How many pilots were in every cell at the step they were asked for."""
+        log = self._log
+        rows = _kept_rows(log, None, "asked", ("pilot", "wanted"))
+        asked = f"CASE WHEN pilot AND step = wanted THEN {_cell(log)} ELSE -1 END"
+        found = self._engine.fetch(
+            f"SELECT cell, count(*) AS number FROM (SELECT {asked} AS cell FROM ({rows}) AS kept) AS asked_of "
+            "GROUP BY cell"
+        )
+        cell, number = (np.asarray(column, dtype=np.int64) for column in found.columns)
+        cut = self.repairs.rows - self.repairs.unreadable_rows - int(number.sum())
+        self.repairs = replace(self.repairs, cut_rows=cut)
+        visits = np.zeros(log.spec.stages * log.num_states * log.num_actions, dtype=np.int64)
+        visits[cell[cell >= 0]] = number[cell >= 0]
+        return visits
+
+    def reports(self, weights: Floats) -> StepItems:
+        """Everybody else reports her first step h with coin < w(cell)/(H − h), if there is one."""
+        log = self._log
+        self._engine.register("weights", pa.table({"of_cell": np.arange(weights.size), "weight": weights}))
+        coin = f"CAST({_coin(self._engine, _digest(self._engine, 'tag', _text('step')))} AS DOUBLE)"
+        offered = (
+            f"SELECT person, episode, step, {_code(log)} AS code, units FROM (SELECT kept.*, {_cell(log)} AS cell "
+            f"FROM ({_kept_rows(log, None, 'asked', ('pilot', 'tag'))}) AS kept WHERE NOT pilot) AS others "
+            f"JOIN weights ON cell = of_cell WHERE {coin} * ({log.horizon} - step) < weight * {COINS}"
+        )
+        first = (
+            f"SELECT min_by(code, step) AS code, min_by(units, step) AS units FROM ({offered}) AS offered "
+            "GROUP BY person, episode"
+        )
+        found = self._engine.fetch(
+            "SELECT code, count(*) AS number, CAST(sum(units) AS BIGINT) AS paid "
+            f"FROM ({first}) AS reported GROUP BY code"
+        )
+        code, number, paid = (np.asarray(column, dtype=np.int64) for column in found.columns)
+        return StepItems(code, number, paid, self.num_users, log.episodes_per_user, self.repairs)
+
+    def __repr__(self) -> str:
+        return f"OneStep({self.num_users} users)"
+
+
+class StepRows:
+    """The rows that count, one step at a time, alike ones counted where they are."""
+
+    def __init__(
+        self, engine: Engine, log: LogFormat, shortcut: str | None, num_users: int, repairs: Repairs
+    ) -> None:
+        self._engine, self._log, self._shortcut = engine, log, shortcut
+        self.num_users, self.repairs = num_users, repairs
+
+    def gather(self, half: NDArray[np.bool_] | None = None) -> None:
+        """Count them; `half`: a coin per user, in any order."""
+        log = self._log
+        rows, what = f"({_kept_rows(log, self._shortcut)}) AS kept", "FALSE"
+        if half is not None:
+            self._engine.register("coins", pa.table({"numbered": np.arange(half.size), "coin": half}))
+            whose = f"SELECT DISTINCT person AS who FROM ({_kept_rows(log, self._shortcut)}) AS there"
+            places = f"SELECT who, row_number() OVER (ORDER BY who) - 1 AS place FROM ({whose}) AS whose"
+            rows += f" JOIN ({places}) AS people ON person = who JOIN coins ON place = numbered"
+            what = "coin"
+        columns = f"step, CAST(state AS INT) * {log.num_actions} + action AS cell, next_state, units, {what} AS half"
+        self._engine.keep(
+            "step_rows",
+            f"SELECT step, cell, next_state, units, half, count(*) AS number FROM (SELECT {columns} FROM {rows}) "
+            "AS coded GROUP BY step, cell, next_state, units, half",
+            True,
+        )
+        if log.enforce:
+            (there,) = _integers(self._engine, "SELECT sum(number) FROM step_rows")
+            self.repairs = replace(self.repairs, cut_rows=self.repairs.rows - self.repairs.unreadable_rows - there)
+
+    def of(self, step: int, half: bool | None = None) -> Rows:
+        """Of all users, or of those with one side of the coin."""
+        whose = "" if half is None else f" AND {'half' if half else 'NOT half'}"
+        found = self._engine.fetch(
+            f"SELECT cell, next_state, units, number FROM step_rows WHERE step = {int(step)}{whose}"
+        )
+        return Rows(*(np.asarray(column, dtype=np.int64) for column in found.columns))
+
+    def __repr__(self) -> str:
+        return f"StepRows({self.num_users} users)"
 
 
 def count(source: Any, log: LogFormat, table: str | None = None) -> StepCounts:
@@ -510,15 +652,15 @@ def _successor(log: LogFormat, looked_up: bool) -> str:
     return "CASE " + " ".join(f"WHEN {when} THEN {what}" for when, what in cases) + f" ELSE {last} END"
 
 
-def _kept_rows(log: LogFormat, shortcut: str | None) -> str:
-    """Rows that count."""
+def _kept_rows(log: LogFormat, shortcut: str | None, episodes: str = "bounded", more: Sequence[str] = ()) -> str:
+    """Rows that count; `more` columns are those of their `episodes`."""
     source = "readings AS r"
     condition = _readable(log, range(log.horizon))
     looked_up = shortcut is None and log.enforce
     if shortcut is not None:
         condition += f" AND {shortcut}"
     elif looked_up:
-        source += " JOIN bounded AS k ON r.person = k.of_person AND r.episode = k.of_episode"
+        source += f" JOIN {episodes} AS k ON r.person = k.of_person AND r.episode = k.of_episode"
         if log.early_end == "absorb" or _stops(log):
             condition += " AND step < steps"
     most = log.spec.reward_units
@@ -526,6 +668,7 @@ def _kept_rows(log: LogFormat, shortcut: str | None) -> str:
     units = f"CASE WHEN paid <= 0.0 THEN 0 WHEN paid < 1.0 THEN {rounded} ELSE {most} END"
     following = _successor(log, looked_up)
     columns = f"person, episode, step, state, action, {units} AS units, {following} AS next_state"
+    columns += "".join(f", {name}" for name in more)
     kept = f"SELECT {columns} FROM {source} WHERE {condition}"
     if not log.first_visits:
         return kept
@@ -535,18 +678,66 @@ def _kept_rows(log: LogFormat, shortcut: str | None) -> str:
     )
 
 
-def counting_query(log: LogFormat, shortcut: str | None = None) -> str:
-    """(code, number, paid), code = the flat index of (g, s, a, s')."""
+def _code(log: LogFormat) -> str:
+    """The flat index of (g, s, a, s')."""
     S, A = log.spec.num_states, log.num_actions
     # Columns may be too narrow for a product; a narrow code takes a third of the time of a wide one.
     wide = "INT" if log.spec.stages * S * A * S < 2**31 else "BIGINT"
     code = f"(CAST(state AS {wide}) * {A} + action) * {S} + next_state"
     if not log.pooled:
         code = f"CAST(step AS {wide}) * {S * A * S} + {code}"
-    code = f"CAST({code} AS {wide})"
+    return f"CAST({code} AS {wide})"
+
+
+def _cell(log: LogFormat) -> str:
+    """The flat index of (g, s, a), without the states that are none."""
+    S, A = log.num_states, log.num_actions
+    code = f"CAST(state AS BIGINT) * {A} + action"
+    return code if log.pooled else f"CAST(step AS BIGINT) * {S * A} + {code}"
+
+
+#: Coins are whole numbers below this.
+COINS = 2**52
+
+
+def _text(value: str) -> str:
+    return f"CAST({value} AS STRING)"
+
+
+def _digest(engine: Engine, *parts: str) -> str:
+    """SHA-256 of texts one after the other, in hexadecimal digits."""
+    text = f"concat({', '.join(parts)})"
+    return f"sha2({text}, 256)" if isinstance(engine, Spark) else f"sha256({text})"
+
+
+def _coin(engine: Engine, digest: str) -> str:
+    """The first 52 bits of a digest as a whole number."""
+    digits = f"substr({digest}, 1, 13)"
+    if isinstance(engine, Spark):
+        return f"CAST(conv({digits}, 16, 10) AS BIGINT)"
+    return f"CAST(concat('0x', {digits}) AS BIGINT)"
+
+
+def _asked(engine: Engine, log: LogFormat, key: str, pilot: float) -> str:
+    """The episodes that count with their coins: whether their user is a pilot, the step that is wanted of one, and a
+    tag from which the coins of steps are made."""
+    named, episode = _text("of_person"), _text("of_episode")
+    who = f"CASE WHEN {named} = '-0.0' THEN '0.0' ELSE {named} END"  # equal numbers are one user
+    first = _digest(engine, f"'{key}:user:'", who)
+    tag = _digest(engine, f"'{key}:episode:'", _text(f"length({who})"), "':'", who, "':'", episode, "':'")
+    tossed = (
+        f"SELECT of_person, of_episode, steps, {_coin(engine, first)} < {int(pilot * COINS)} AS pilot, {tag} AS tag "
+        "FROM bounded"
+    )
+    wanted = f"CAST(floor(CAST({_coin(engine, 'tag')} AS DOUBLE) * {log.horizon} / {COINS}) AS INT)"
+    return f"SELECT tossed.*, {wanted} AS wanted FROM ({tossed}) AS tossed"
+
+
+def counting_query(log: LogFormat, shortcut: str | None = None) -> str:
+    """(code, number, paid), code = the flat index of (g, s, a, s')."""
     return (
         f"SELECT code, count(*) AS number, CAST(sum(units) AS BIGINT) AS paid "
-        f"FROM (SELECT {code} AS code, units FROM ({_kept_rows(log, shortcut)}) AS kept) AS coded GROUP BY code"
+        f"FROM (SELECT {_code(log)} AS code, units FROM ({_kept_rows(log, shortcut)}) AS kept) AS coded GROUP BY code"
     )
 
 

@@ -62,6 +62,8 @@ LOSS_NOISE, LITTLE_LOSS_NOISE = 0.1, 0.02
 FEWEST_BANDIT_BLOCKS = 20
 LARGEST_ANSWER = 10**12
 IDLE_REPORTS = 1000
+#: Below this signal not even cells that are visited fifty times as often as others become known.
+FAR_TOO_FEW = 0.02
 
 
 @dataclass(frozen=True)
@@ -566,3 +568,12 @@ def _sum_width(law: Family, terms: float, number: int, beta: float) -> float:
     if law.mechanism == "gaussian":
         return gaussian_union_width(law.scale * math.sqrt(terms), [1], [float(number)], law.size, beta)
     return union_width(law, [max(round(terms), 1)], [float(number)], beta)
+
+
+def check_users(outlook: Forecast, num_users: int) -> None:
+    """Refuse, before anything is spent, what could teach nothing: a function of public numbers."""
+    if outlook.signal < FAR_TOO_FEW:
+        raise ValueError(
+            f"{num_users:,} users are far too few for this budget and so many states, actions and steps: about "
+            f"{outlook.users_needed:,} are needed, and nothing was spent; go on with --anyway (anyway=True)"
+        )

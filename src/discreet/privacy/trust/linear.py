@@ -29,7 +29,7 @@ from discreet.privacy.tails import symmetric_matrix_width, vector_width
 from discreet.releases.regressions import PrivateRegression, Target
 
 if TYPE_CHECKING:
-    from discreet.people.counting import Trajectories
+    from discreet.people.counting import StepRows
 
 #: Features are multiples of 2^−12, so that sums of products of two are exact in 53 bits for up to 2²⁹ users.
 FEATURE_BITS = 12
@@ -105,15 +105,15 @@ class LinearMoments:
         share = theta * mu / len(bounds)
         return math.sqrt(0.5 / mu) * enlarged, tuple(bound / math.sqrt(share) * enlarged for bound in bounds)
 
-    def open(self, users: Trajectories, spec: CountSpec, num_successors: int, noise: NoiseSource) -> MomentStream:
+    def open(self, users: StepRows, spec: CountSpec, num_successors: int, noise: NoiseSource) -> MomentStream:
         return MomentStream(self, users, spec, num_successors, noise)
 
 
 class MomentStream(Keeper):
-    """Holds the rows of all users; what leaves are noisy moments, each asked for once."""
+    """Asks for the rows of one step at a time; what leaves are noisy moments, each asked for once."""
 
     def __init__(
-        self, private: LinearMoments, users: Trajectories, spec: CountSpec, num_successors: int, noise: NoiseSource
+        self, private: LinearMoments, users: StepRows, spec: CountSpec, num_successors: int, noise: NoiseSource
     ) -> None:
         self._private, self._users, self._spec, self._noise = private, users, spec, noise
         self.horizon, self.num_users, self.num_successors = spec.horizon, users.num_users, num_successors
@@ -121,10 +121,9 @@ class MomentStream(Keeper):
         self._crowd = Crowd(users.num_users, "users")
         self._crowd.size = users.num_users
         self._asked: set[tuple[int, str]] = set()
-        self._half = below(noise, 2, users.num_users) == 1  # a coin per user: no data, no order
-        order = np.argsort(users.step.astype(np.int32), kind="stable")
-        ends = np.searchsorted(users.step[order], np.arange(spec.horizon + 1))
-        self._rows = [order[ends[h] : ends[h + 1]] for h in range(spec.horizon)]
+        half = below(noise, 2, users.num_users) == 1  # a coin per user: no data, no order
+        self._split = private.split and private.variances
+        users.gather(half if self._split else None)
         self._released: list[dict[str, Any]] = []
         parts = list(self.parts().values())
         self.guarantee = compose_parallel(parts) if len(parts) > 1 else parts[0]
@@ -145,12 +144,9 @@ class MomentStream(Keeper):
         ):
             raise ValueError("a feature vector is longer than 1; rescale the features")
         self._asked.add((step, part))
-        rows = self._rows[step]
-        if private.split and private.variances:
-            rows = rows[self._half[users.person[rows]] == (part == "variances")]
+        cells, after, paid, numbers = users.of(step, part == "variances" if self._split else None)
         A, d = grid.shape[1:]
-        cells, after, paid = users.state[rows] * A + users.action[rows], users.next_state[rows], users.units[rows]
-        visits = np.bincount(cells, minlength=grid.shape[0] * A)
+        visits = np.bincount(cells, weights=numbers, minlength=grid.shape[0] * A)
         seen = np.flatnonzero(visits)  # rows of one cell have one ψ: sums over cells are the sums over rows
         X = grid.reshape(-1, d)[seen]
         deviation, vector_deviations = private.deviations(self._shares[part], [t.bound for t in targets])
@@ -176,7 +172,7 @@ class MomentStream(Keeper):
             whole = np.clip(np.rint(goal * 2.0**bits), -limit, limit)
             each = 2.0 ** (FEATURE_BITS + bits)
             scale = samplable(part, sigma * each * limit / (target.bound * 2**bits)) if sigma > 0 else 0.0
-            sums = np.bincount(cells, weights=whole, minlength=grid.shape[0] * A)[seen]
+            sums = np.bincount(cells, weights=whole * numbers, minlength=grid.shape[0] * A)[seen]
             vectors.append(
                 (np.rint(X.T @ sums).astype(np.int64) + self._noise.gaussian(scale, d)).astype(np.float64) / each
             )

@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from discreet.device.sampler import below
-from discreet.kernels import one_hot as kernel
 from discreet.mdp import Floats, Ints
-from discreet.people.counting import StepCounts, Trajectories
+from discreet.people.counting import OneStep, StepCounts, StepItems
 from discreet.people.counts import Counts, CountSpec, Sensitivity
 from discreet.privacy.accounting import (
     Budget,
@@ -28,6 +26,9 @@ from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.tails import gaussian_union_width, laplace_union_width
 from discreet.releases.histograms import PrivateHistogram
 from discreet.releases.items import Items
+
+#: Of the key under which users toss their coins.
+KEY_WORDS = 4
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,8 @@ class Tilted:
 
     Pilot users (each with probability `pilot`) report (g, s, a) of one uniformly random step; the other users walk
     through their episode and report step h = 0, 1, … with probability min(1, w(cell)/(H − h)), then stop. The
-    weights are a function of the pilot's release. Noise 2/ε per item in both parts, which share no user.
+    weights are a function of the pilot's release. Noise 2/ε per item in both parts, which share no user. Coins are
+    those of `people.counting.OneStep`, under a key drawn for this release.
 
     Guarantee: central ε-DP per user, one_hot.md.   Source: ours.
     """
@@ -217,43 +219,13 @@ class Tilted:
             raise ValueError(f"pilot is {self.pilot}; it must lie strictly between 0 and 1")
 
     def release(
-        self, users: Trajectories, spec: CountSpec, cells: Items, noise: NoiseSource
+        self, users: OneStep, spec: CountSpec, cells: Items, noise: NoiseSource
     ) -> tuple[PrivateHistogram, dict[str, Guarantee]]:
         """Both parts, one after the other, and the guarantee of either; for all users the worse of the two holds."""
-        each = OneHot(self.budget, self.neighbours, "laplace", self.beta, self.episodes_per_user)
-        one = replace(spec, grid=1.0)  # the pilot counts whole steps
-        pilot, main = each.entry(one, "pilot steps", 1), each.entry(spec, "reported steps", 1)
-        public = "weights of steps depend on the pilot's release only"
-        parts = {
-            "pilot users": each.guarantee(pilot, users.num_users, noise, public),
-            "other users": each.guarantee(main, users.num_users, noise, public),
-        }
-        asked_first = below(noise, 2**32, users.num_users) < int(self.pilot * 2**32)
-        asked = asked_first[users.person[users.starts]]
-        ends = np.append(users.starts[1:], users.person.size)
-        H, A = spec.horizon, spec.num_actions
-        stage = 0 if spec.pooled else users.step
-        cell = (stage * cells.num_states + users.state) * A + users.action
-
-        chosen = np.empty(users.person.size, dtype=np.bool_)
-        wanted = np.where(asked, below(noise, H, ends.size), -1)
-        kernel.steps_asked(ends, users.step, wanted, chosen)
-        visits = np.bincount(cell[chosen], minlength=cells.num_cells)
-        visits = visits + noise.laplace(pilot.scale, cells.num_cells)
-        deviation = math.sqrt(_variance("laplace", pilot.scale))
-        pilot_users = int(asked_first.sum()) * self.episodes_per_user
-        weights = tilted_weights(visits.astype(np.float64), deviation, pilot_users, H)
-
-        coins = (noise.words(users.person.size) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        kernel.steps_offered(ends, users.step, cell, ~asked, weights, coins, H, chosen)
-        items = np.zeros((cells.num_cells, cells.num_successors, 2), dtype=np.int64)
-        following = users.next_state if spec.pooled else np.where(users.step == H - 1, 0, users.next_state)
-        where, units = (cell[chosen], following[chosen]), users.units[chosen]
-        if not cells.admitted[:, 1::2].any():
-            units = np.zeros_like(units)
-        np.add.at(items[..., 0], where, spec.reward_units - units)
-        np.add.at(items[..., 1], where, units)
-        noisy = _noisy(items.reshape(cells.admitted.shape), cells, "laplace", main.scale, noise)
+        reports, main, parts = self.reports(users, spec, noise)
+        counts = reports.table(spec)
+        items = _items(counts.transitions, counts.reward_sums, spec.reward_units, cells)
+        noisy = _noisy(items, cells, "laplace", main.scale, noise)
         width, total = _widths("laplace", main.scale, cells, self.beta)
         grid = spec.grid
         release = PrivateHistogram(
@@ -267,6 +239,25 @@ class Tilted:
             tilted=True,
         )
         return release, parts
+
+    def reports(
+        self, users: OneStep, spec: CountSpec, noise: NoiseSource
+    ) -> tuple[StepItems, LedgerEntry, dict[str, Guarantee]]:
+        """(what is reported, without noise; the ledger line that the noise on it must have; guarantees)."""
+        each = OneHot(self.budget, self.neighbours, "laplace", self.beta, self.episodes_per_user)
+        one = replace(spec, grid=1.0)  # the pilot counts whole steps
+        pilot, main = each.entry(one, "pilot steps", 1), each.entry(spec, "reported steps", 1)
+        public = "weights of steps depend on the pilot's release only"
+        parts = {
+            "pilot users": each.guarantee(pilot, users.num_users, noise, public),
+            "other users": each.guarantee(main, users.num_users, noise, public),
+        }
+        users.ask(noise.words(KEY_WORDS).tobytes().hex(), self.pilot)
+        visits = users.visits()
+        noisy = (visits + noise.laplace(pilot.scale, visits.size)).astype(np.float64)
+        deviation = math.sqrt(_variance("laplace", pilot.scale))
+        pilots = round(self.pilot * users.num_users) * self.episodes_per_user
+        return users.reports(tilted_weights(noisy, deviation, pilots, spec.horizon)), main, parts
 
 
 def tilted_weights(visits: Floats, deviation: float, num_users: int, horizon: int) -> Floats:
