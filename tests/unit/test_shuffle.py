@@ -224,7 +224,7 @@ def test_bad_input_leaves_no_trace():
 
 
 def test_a_collected_batch_is_a_release_like_any_other():
-    stream = Shuffle(BUDGET).open(POOLED, 30, NoiseSource.seeded(0))
+    stream = Shuffle(BUDGET).open(POOLED, 60, NoiseSource.seeded(0))
     encoder, noise = stream.encoder(20), NoiseSource.seeded(1)
     shuffler = Shuffler(encoder, NoiseSource.seeded(2))
     users = random_episodes(POOLED, 20)

@@ -364,6 +364,17 @@ def test_p7_other_public_numbers_and_waiting_users_spend_too():
     assert "41 of 50" in repr(stream)
 
 
+def test_p7_an_announced_batch_takes_messages_of_its_own_encoder_only():
+    stream = ShuffleBatches(BUDGET).open(STAGED, 50, NoiseSource.seeded(0))
+    stream.begin(plan_of(Batch(1, 20, 0), STAGED))
+    other = stream.encoder()
+    stream.begin(plan_of(Batch(1, 20), STAGED))
+    with pytest.raises(ValueError, match="other public numbers"):
+        stream.collect(other, np.concatenate(bundles_of(other, 20)))
+    assert "20 of 50" in repr(stream)
+    assert stream.release().num_episodes == 0
+
+
 @pytest.mark.parametrize("came", [0, 1, 7, 8, 10])
 def test_p7_the_shuffler_passes_on_complete_batches_only(came, tmp_path):
     """Ten are announced and eight are needed; in one process, in files and as a command."""

@@ -96,8 +96,7 @@ class CountSpec:
         cells, rows, _ = self.shapes().values()
         return visits.reshape(cells), transitions.reshape(rows), rewards.reshape(cells)
 
-    @property
-    def declared_range(self) -> tuple[float, float]:
+    def bounded(self) -> tuple[float, float]:
         """The range rewards are clipped to, refused where there is none."""
         if self.reward_range is None:
             raise ValueError(
@@ -110,10 +109,11 @@ class CountSpec:
     def tables(self) -> Tables:
         """The same description as a device reads it."""
         S, A, H = self.num_states, self.num_actions, self.horizon
-        return Tables(S, A, H, self.stages, self.grid, self.declared_range)
+        return Tables(S, A, H, self.stages, self.grid, self.bounded())
 
     def sensitivity(self, neighbours: Neighbours) -> dict[str, Sensitivity]:
-        """Per table, in its own integer units: rewards move by up to `reward_units` per step."""
+        """Per table, in its own integer units: rewards, which need a bound, by up to `reward_units` a step."""
+        self.bounded()
         l1, l2 = unit = Counts.sensitivity(self.horizon, neighbours, self.pooled)
         units = self.reward_units
         return {"visits": unit, "transitions": unit, "rewards": Sensitivity(l1 * units, l2 * units)}

@@ -41,6 +41,21 @@ class Crowd:
         self._names.add(user)
         self.check(1)
 
+    def spend(self, users: int) -> None:
+        """A batch of so many has been seen: they are spent, as far as they may come, unless they are let in after."""
+        spent = max(0, min(users, self.room))
+        self.refused += spent
+        if spent < users:
+            raise ValueError(
+                f"a batch of {users} would exceed the {self.limit} users declared when the stream was opened; "
+                "nothing was added, and nobody else can report"
+            )
+
+    def let_in(self, users: int, spent: int) -> None:
+        """Count so many users of a batch of which so many were spent."""
+        self.refused -= spent
+        self.size += users
+
     def __str__(self) -> str:
         return f"{self.size + self.refused} of {self.limit} {self.what}"
 

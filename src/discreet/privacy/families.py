@@ -146,7 +146,6 @@ def calibrated(
     enlarges the contribution to a table (1 by default); a user in r episodes moves r times as far.
     `factor` is for printed calibrations: b = factor·(L1 norm of one user's largest contribution)/ε_f instead.
     """
-    assert spec.declared_range  # refused where there is none
     weights = {name: weight for name, weight in zip(TABLES, share_weights(shares), strict=True) if weight > 0.0}
     budgets = budget.split(weights, mechanism)
     moved, alone = spec.sensitivity(neighbours), spec.sensitivity("zero-out")

@@ -12,7 +12,8 @@ from discreet.privacy.accounting import no_privacy
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
-from discreet.releases.counts import PrivateCounts
+from discreet.privacy.sums.streams import released
+from discreet.releases.counts import PerTable, PrivateCounts
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,7 @@ class ExactStream(Keeper):
         self._sums.add(contribution)
 
     def release(self) -> PrivateCounts:
-        spec, tables = self._sums.spec, self._sums.tables()
-        return PrivateCounts(
-            tables["visits"].astype(np.float64),
-            tables["transitions"].astype(np.float64),
-            np.asarray(tables["rewards"] * spec.grid, dtype=np.float64),
-            spec.horizon,
-            self._crowd.size,
-            reward_range=spec.reward_range,
-        )
+        spec = self._sums.spec
+        visits, transitions, rewards = spec.split(self._sums.flat.astype(np.float64))
+        tables = visits, transitions, rewards * spec.grid
+        return released(spec, self._crowd.size, tables, PerTable(), PerTable(), 0.0)

@@ -15,7 +15,7 @@ from discreet.privacy.crowd import Crowd, Secret
 class RawSums(Secret):
     """Running sums of a crowd.
 
-    The tables are views of one array, `flat`, so that a mechanism treats all counters in one stroke.
+    The tables are views of one array, `flat`, for the mechanism of the owning stream only.
     """
 
     def __init__(self, spec: CountSpec, crowd: Crowd) -> None:
@@ -60,10 +60,6 @@ class RawSums(Secret):
                 raise ValueError(
                     f"{name} are not sums of {counts.num_episodes} episodes of at most {self.spec.horizon} steps"
                 )
-
-    def tables(self) -> dict[str, Ints]:
-        """The live raw tables, for the mechanism of the owning stream only."""
-        return dict(self._totals.tables())
 
     def clear(self) -> None:
         """Forget the sums (not the number of users): used where every epoch starts afresh."""

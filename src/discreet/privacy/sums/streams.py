@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -147,12 +147,8 @@ class CountStream(Keeper, ABC):
         """Of one table, all releases together, in integer units; a number or one per counter."""
 
     def _bounds(self, users: int) -> PerTable:
-        """Widths of all tables together after so many users: β is divided over those that are released."""
-        released = [family for family in self._families if family.entry is not None]
-        widths = {family.name: self._width(family, self._beta / len(released)) for family in released}
-        if "rewards" in widths:
-            widths["rewards"] = widths["rewards"] + reward_rounding(self._sums.spec, users)
-        return natural(self._families, [widths.get(family.name, 0.0) for family in self._families])
+        """Widths of all tables together after so many users."""
+        return divided(self._families, self._beta, reward_rounding(self._sums.spec, users), self._width)
 
     def _widths(self) -> PerTable:
         return self._bounds(self._crowd.size)
@@ -228,6 +224,17 @@ def released(
         beta=beta,
         reward_range=spec.reward_range,
     )
+
+
+def divided(
+    families: Sequence[Family], beta: float, rounding: float, width: Callable[[Family, float], Any]
+) -> PerTable:
+    """Widths of all tables together, in natural units: β is divided over those that are released."""
+    released = [family for family in families if family.entry is not None]
+    widths = {family.name: width(family, beta / len(released)) for family in released}
+    if "rewards" in widths:
+        widths["rewards"] = widths["rewards"] + rounding
+    return natural(families, [widths.get(family.name, 0.0) for family in families])
 
 
 def natural(families: Sequence[Family], values: Sequence[Any]) -> PerTable:

@@ -61,10 +61,7 @@ class Toeplitz(CountPrivatizer):
         grids = {}
         for family in self._calibrated(spec):
             largest = num_episodes * spec.horizon * (spec.reward_units if family.name == "rewards" else 1)
-            room = math.log2(LARGEST_SUM / largest)
-            if family.scale > 0.0:
-                room = min(room, math.log2(LARGEST_SCALE / (family.scale * norm)))
-            grids[family.name] = min(MOST_BITS, math.floor(room - 0.01))
+            grids[family.name] = bits_for(largest, family.scale * norm)
             if grids[family.name] < FEWEST_BITS:
                 raise ValueError(
                     f"the measurements of {family.name} would not fit in 64 bits; use a coarser reward grid"
@@ -76,6 +73,14 @@ class Toeplitz(CountPrivatizer):
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ToeplitzStream:
         return ToeplitzStream(self, spec, num_episodes, noise)
+
+
+def bits_for(largest: int, scale: float) -> int:
+    """Bits of the coefficients of sums up to `largest` with noise of this scale: as many as 64 bits have room for."""
+    room = math.log2(LARGEST_SUM / largest)
+    if scale > 0.0:
+        room = min(room, math.log2(LARGEST_SCALE / scale))
+    return min(MOST_BITS, math.floor(room - 0.01))
 
 
 @dataclass(frozen=True, eq=False)

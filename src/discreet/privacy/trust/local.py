@@ -25,7 +25,7 @@ from discreet.privacy.envelope import exponential_bounds
 from discreet.privacy.families import Family, Shares, calibrated, check_common, reward_rounding, share_weights
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
-from discreet.privacy.sums.streams import natural, released, stated
+from discreet.privacy.sums.streams import divided, natural, released, stated
 from discreet.privacy.tails import running_width
 from discreet.releases.counts import PerTable, PrivateCounts
 
@@ -133,16 +133,16 @@ class LocalLaplaceStream(Keeper):
                 f"{num_episodes} noisy reports on a reward grid of {spec.grid:g} could overflow 64-bit sums; "
                 "use a coarser grid"
             )
-        entries = [family.entry for family in self._families if family.entry is not None]
+        entries = [family.entry for family in self._families]
         if printed and budget.epsilon is not None:
             budget = Budget.pure(2.0 * budget.epsilon)
         self.guarantee = stated(entries, "local", "replace", budget, num_episodes, noise, ONE_REPORT)
-        widths = [
-            0.0 if f.entry is None else summed_width(f.scale, num_episodes, f.size, self._beta / len(entries))
-            for f in self._families
-        ]
-        widths[2] += reward_rounding(spec, num_episodes)
-        self._widths = natural(self._families, widths)
+        self._widths = divided(
+            self._families,
+            self._beta,
+            reward_rounding(spec, num_episodes),
+            lambda family, beta: summed_width(family.scale, num_episodes, family.size, beta),
+        )
 
     def add(self, contribution: Episodes | Counts) -> None:
         """Users who have not been seen before, each randomised as on her own device."""

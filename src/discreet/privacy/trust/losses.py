@@ -15,12 +15,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from discreet.mdp import Floats, Ints
-from discreet.people.counts import LARGEST_SUM
 from discreet.people.episodes import Episodes
 from discreet.people.losses import LossSpec
 from discreet.privacy.accounting import Budget, Neighbours, no_privacy, tree_levels
 from discreet.privacy.crowd import Crowd, Keeper
-from discreet.privacy.envelope import LARGEST_SCALE
 from discreet.privacy.families import (
     Blocks,
     Family,
@@ -33,7 +31,7 @@ from discreet.privacy.families import (
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import stated
 from discreet.privacy.sums.sums import BlockSums, ExactSums, Sums
-from discreet.privacy.sums.toeplitz import MOST_BITS, Code, ToeplitzSums, square_root
+from discreet.privacy.sums.toeplitz import MOST_BITS, Code, ToeplitzSums, bits_for, square_root
 from discreet.privacy.sums.tree import Layout, TreeSums, prefix_width
 from discreet.releases.counts import PrivateLosses
 
@@ -244,8 +242,7 @@ class CentralLosses(LossPrivatizer):
         """The Toeplitz code of losses, with as many bits as 64-bit sums and the sampler have room for."""
         norm = square_root(self.num_loss_blocks, MOST_BITS).norm / 2**MOST_BITS
         sigma = spec.sensitivity(self.neighbours)["losses"].l2 * norm / math.sqrt(2e-6)  # room for tiny budgets
-        room = min(math.log2(LARGEST_SUM / (spec.num_episodes * spec.units)), math.log2(LARGEST_SCALE / sigma))
-        return square_root(self.num_loss_blocks, max(4, min(MOST_BITS, math.floor(room - 0.01))))
+        return square_root(self.num_loss_blocks, max(4, bits_for(spec.num_episodes * spec.units, sigma)))
 
     def noise_share(self, spec: LossSpec) -> float:
         family = self.families(spec)["losses"]

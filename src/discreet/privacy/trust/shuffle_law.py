@@ -180,19 +180,11 @@ class ShuffledStream(Keeper, ABC):
 
         It has been seen, so its users are spent whatever follows: a batch that is refused is not asked for again.
         """
-        crowd = self._crowd
-        spent = max(0, min(encoder.users, crowd.room))
-        crowd.refused += spent
+        self._crowd.spend(encoder.users)
         if self._users:
             raise ValueError("users of an open batch are waiting; they cannot be mixed with a shuffled batch")
-        if spent < encoder.users:
-            raise ValueError(
-                f"a batch of {encoder.users} would exceed the {crowd.limit} users declared when the stream was "
-                "opened; nothing was added, and nobody else can report"
-            )
         if encoder != self._own(encoder):
             raise ValueError("the batch was encoded with other public numbers than this stream's; nothing was added")
         batch = tally(encoder, messages)
-        crowd.refused -= spent
-        crowd.size += batch.users
+        self._crowd.let_in(batch.users, encoder.users)
         self._arrive(encoder, batch)
