@@ -171,6 +171,12 @@ def test_an_end_within_an_interval_is_an_end_and_a_row_without_a_moment_is_a_mis
     assert (found.repairs.rows, found.repairs.columns["step"]) == (6, {"missing": 3})  # two of seven are one step
 
 
+def test_rows_of_nobody_are_not_one_step():
+    rows = [("", 0.0, 1.0, 0, 0.0), ("", 10.0, 1.0, 0, 0.0), ("a", 5.0, 1.0, 0, 0.0), ("a", 9.0, 1.0, 0, 0.0)]
+    found = read_stays(log(rows, "user t x action reward"), declaration("x:0..10", time="t", interval="1min"))
+    assert (found.repairs.rows, found.repairs.nobody_rows, len(found)) == (3, 2, 1)
+
+
 # One person's cells -------------------------------------------------------------------------------------------------
 
 HEADER = "user,episode,step,at,x,ward,action,reward,p,terminated\n"
