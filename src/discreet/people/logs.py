@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet
 
+from discreet.cells import text_of
 from discreet.people.counts import CountSpec
 from discreet.people.episodes import Episodes
 from discreet.people.text import DELIMITERS, TextLog, checked
@@ -37,9 +38,6 @@ OPTIONAL = ("episode", "next_state", "terminated", "truncated", "done")
 
 #: Roles that may share a column: every user has one episode; done is another word.
 SHARED = ("user", "episode"), ("terminated", "done")
-
-#: Whole numbers among Python objects are below this: room for names of 128 bits, and quickly written.
-LARGEST = 10**40
 
 #: Steps of an episode: each is a bit of the marks that show repeated and missing ones.
 LONGEST = 100_000
@@ -183,15 +181,29 @@ class LogFormat:
 class Engine(Protocol):
     """Something that runs SQL over the relation `log`."""
 
+    name: str  # of the source itself; `log` is it, or a view of it
     delimited: bool  # the log is delimited text: a row without any value is a malformed line
+    numbering: str  # a number from 1 for every row, in any order
 
     def kinds(self) -> dict[str, Kind]:
         """Columns of the log, and what kind of value each holds."""
         ...
 
     def quoted(self, column: str) -> str: ...
+    def literal(self, text: str) -> str:
+        """A text as SQL says it."""
+        ...
+
     def matches(self, text: str, pattern: str) -> str:
         """Whether all of a text is as a regular expression says; this has no quotes and no backslashes."""
+        ...
+
+    def seconds(self, value: str) -> str:
+        """A timestamp, or a text that is one, as a number of seconds; NULL: none."""
+        ...
+
+    def timestamps(self) -> frozenset[str]:
+        """Columns whose type is a day or a moment."""
         ...
 
     def register(self, name: str, table: pa.Table) -> None: ...
@@ -205,8 +217,10 @@ class Engine(Protocol):
 class DuckDB:
     """DuckDB inside this process, out of core: what does not fit in memory goes to a temporary folder."""
 
-    def __init__(self, threads: int | None = None) -> None:
-        self.delimited = False
+    numbering = "row_number() OVER ()"
+
+    def __init__(self, threads: int | None = None, name: str = "log") -> None:
+        self.delimited, self.name = False, name
         self._checked: Callable[[], Any] | None = None  # the log once more, of files whose text may be none
         self.connection = duckdb.connect()
         self.connection.execute("SET preserve_insertion_order = false")
@@ -220,13 +234,25 @@ class DuckDB:
     def quoted(self, column: str) -> str:
         return '"' + column.replace('"', '""') + '"'
 
+    def literal(self, text: str) -> str:
+        return "'" + text.replace("'", "''") + "'"
+
     def matches(self, text: str, pattern: str) -> str:
         return f"regexp_full_match({text}, '{pattern}')"
 
+    def seconds(self, value: str) -> str:
+        return f"epoch({value})"
+
     def kinds(self) -> dict[str, Kind]:
+        return {name: _kind(kind) for name, kind in self._types("log").items()}
+
+    def timestamps(self) -> frozenset[str]:
+        return frozenset(name for name, kind in self._types(self.name).items() if _is_time(kind))
+
+    def _types(self, relation: str) -> dict[str, str]:
         with _unreadable():
-            rows = self.connection.execute("DESCRIBE log").fetchall()
-        return {str(name): _kind(str(kind)) for name, kind, *_ in rows}
+            rows = self.connection.execute(f"DESCRIBE {relation}").fetchall()
+        return {str(name): str(kind) for name, kind, *_ in rows}
 
     def register(self, name: str, table: Any) -> None:
         self.connection.register(name, table)
@@ -248,8 +274,8 @@ class DuckDB:
             except (duckdb.Error, pa.ArrowException, UnicodeError):
                 with _unreadable():
                     table = self._checked()
-                    self.connection.execute("DROP VIEW IF EXISTS log")
-                    self.connection.register("log", table)
+                    self.connection.execute(f"DROP VIEW IF EXISTS {self.name}")
+                    self.connection.register(self.name, table)
                     self._checked = None
         with _unreadable():
             return work()
@@ -273,17 +299,28 @@ def _unreadable() -> Iterator[None]:
 class Spark:
     """A Spark session (the extra `discreet[spark]`), for data that outgrow one machine."""
 
-    def __init__(self, session: Any, delimited: bool = False) -> None:
-        self.session, self.delimited = session, delimited
+    numbering = "row_number() OVER (ORDER BY 1)"
+
+    def __init__(self, session: Any, delimited: bool = False, name: str = "log") -> None:
+        self.session, self.delimited, self.name = session, delimited, name
 
     def quoted(self, column: str) -> str:
         return "`" + column.replace("`", "``") + "`"
 
+    def literal(self, text: str) -> str:
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
     def matches(self, text: str, pattern: str) -> str:
         return f"{text} RLIKE '^(?:{pattern})(?![^a]|a)'"  # in Java, $ would let a newline follow
 
+    def seconds(self, value: str) -> str:
+        return f"CAST(CAST({value} AS TIMESTAMP) AS DOUBLE)"
+
     def kinds(self) -> dict[str, Kind]:
         return {name: _kind(kind) for name, kind in self.session.table("log").dtypes}
+
+    def timestamps(self) -> frozenset[str]:
+        return frozenset(name for name, kind in self.session.table(self.name).dtypes if _is_time(kind))
 
     def register(self, name: str, table: pa.Table) -> None:
         rows = [tuple(row.values()) for row in table.to_pylist()]
@@ -323,32 +360,42 @@ def _kind(name: str) -> Kind:
     return "text" if kind.startswith(("VARCHAR", "STRING", "ENUM", "CHAR")) else "other"
 
 
+def _is_time(name: str) -> bool:
+    return name.upper().startswith(("TIMESTAMP", "DATE"))
+
+
 # Sources ------------------------------------------------------------------------------------------------------------
 
 
-def open_log(source: Any, table: str | None = None) -> Engine:
-    """An engine in which `log` is the source.
+def open_log(source: Any, table: str | None = None, name: str = "log") -> Engine:
+    """An engine in which `log`, or another name, is the source.
 
     A source is a path, glob or list of them (.parquet, .csv, .tsv, .arrow, .feather; text also as .gz or .zst), a
     DuckDB database file with the name of a `table`, an Arrow, pandas or Polars table, a mapping from column names to
     arrays, `Episodes` (one per user), a Minari dataset, a Spark data frame, or an engine that has a `log` already.
     """
-    if isinstance(source, (DuckDB, Spark)):
+    if isinstance(source, DuckDB):
         return source
+    if isinstance(source, Spark):
+        return source if name == source.name else _opened(source.session.table(source.name), source.delimited, name)
     if _module(source) == "pyspark":
-        source.createOrReplaceTempView("log")
-        return Spark(source.sparkSession)
-    engine = DuckDB()
+        return _opened(source, False, name)
+    engine = DuckDB(name=name)
     if isinstance(source, (str, Path)) or (
         isinstance(source, Sequence) and source and all(isinstance(item, (str, Path)) for item in source)
     ):
         _open_files(engine, [source] if isinstance(source, (str, Path)) else list(source), table)
         return engine
     try:
-        engine.register("log", checked(_in_memory(source)))
+        engine.register(name, checked(_in_memory(source)))
     except duckdb.NotImplementedException:
         raise ValueError("a column has a type that cannot be read; expected numbers, bools or text") from None
     return engine
+
+
+def _opened(frame: Any, delimited: bool, name: str) -> Spark:
+    frame.createOrReplaceTempView(name)
+    return Spark(frame.sparkSession, delimited, name)
 
 
 def _module(source: object) -> str:
@@ -388,29 +435,13 @@ def _column(name: str, values: Any) -> pa.Array:
         raise ValueError(f"column {name!r} has shape {np.shape(values)}; expected one value per row")
     kind = getattr(getattr(values, "dtype", None), "kind", "O")
     if kind in "OU":  # objects, text, categories, lists
-        return pa.array([_cell(value) for value in values], pa.string())
+        return pa.array([text_of(value) for value in values], pa.string())
     if kind == "f" and isinstance(values.dtype, np.dtype):
         values = np.asarray(values, np.float64)
     try:
         return pa.array(values)
     except (pa.ArrowException, TypeError, ValueError):
         raise ValueError(f"column {name!r} holds {values.dtype}; expected numbers, bools or text") from None
-
-
-def _cell(value: object) -> str | None:
-    """An object as the text that a file would hold; what is neither text, number nor bool is missing."""
-    if isinstance(value, str):
-        try:
-            return str.encode(value, "utf-8").decode("utf-8")
-        except UnicodeError:
-            return None
-    if isinstance(value, (bool, np.bool_)):
-        return "true" if value else "false"
-    if isinstance(value, (int, np.integer)):
-        return str(int(value)) if -LARGEST < value < LARGEST else None
-    if isinstance(value, (float, np.floating)):
-        return repr(float(value)) if np.isfinite(value) else None
-    return str(value) if isinstance(value, uuid.UUID) else None
 
 
 def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | None) -> None:
@@ -424,7 +455,7 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
     connection = engine.connection
     if suffix in DELIMITERS:
         with _damaged(paths):
-            connection.register("log", TextLog.opened(paths, suffix))
+            connection.register(engine.name, TextLog.opened(paths, suffix))
         engine.delimited = True
     elif suffix == ".parquet":
         # The least and largest value that a Parquet file states say nothing about NaN, and DuckDB trusts them
@@ -432,20 +463,20 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
         listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
         options = "union_by_name = true, can_have_nan = true"
         with _damaged(paths):
-            connection.execute(f"CREATE TEMP VIEW log AS SELECT * FROM read_parquet([{listed}], {options})")
+            connection.execute(f"CREATE TEMP VIEW {engine.name} AS SELECT * FROM read_parquet([{listed}], {options})")
         engine._checked = lambda: checked(_parquet(paths))
     elif suffix in (".arrow", ".feather"):
         with _damaged(paths):
-            connection.register("log", checked(pyarrow.dataset.dataset(paths, format="ipc")))
+            connection.register(engine.name, checked(pyarrow.dataset.dataset(paths, format="ipc")))
     elif suffix in (".duckdb", ".db"):
         if table is None:
             raise ValueError(f"{paths[0]} is a database; name the table in it (--table)")
         path = paths[0].replace("'", "''")
         with _damaged(paths):
             connection.execute(f"ATTACH '{path}' AS logged (READ_ONLY)")
-        name = ".".join(engine.quoted(part) for part in table.split("."))
+        place = ".".join(engine.quoted(part) for part in table.split("."))
         try:
-            connection.execute(f"CREATE TEMP VIEW log AS SELECT * FROM logged.{name}")
+            connection.execute(f"CREATE TEMP VIEW {engine.name} AS SELECT * FROM logged.{place}")
         except duckdb.Error:
             raise ValueError(f"the log {paths[0]} cannot be read: it has no table {table!r}") from None
     else:

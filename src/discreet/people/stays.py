@@ -1,0 +1,308 @@
+"""Logs of columns: every value read alone, put into the bin that was declared, and the rows that count in order.
+
+A declaration says what columns mean. The source is opened under another name, and `log` becomes a view of it that has
+the columns that the counting knows, so that a person's rows are bounded by the same rules as everywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mdp import Floats, Ints
+from discreet.offline.declaration import ROLES, Column, Declaration, Grid
+from discreet.people.counting import LoggedData, Repairs, _episode, _number, _who_of
+from discreet.people.logs import Engine, Kind, LogFormat, open_log
+
+#: What the source is called while `log` is a view of it.
+SOURCE = "columns_of_people"
+#: A moment in text: without a zone, or in UTC.
+MOMENT = "[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?)?Z?"
+FINITE = "BETWEEN CAST('-1.7976931348623157E308' AS DOUBLE) AND CAST('1.7976931348623157E308' AS DOUBLE)"
+NEEDED = ("user", "action", "reward")
+#: Where a row leads.
+ON, ENDED, UNKNOWN = 0, 1, 2
+#: Later intervals are beyond every horizon.
+LATEST = 1_000_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Stays:
+    """Rows that count, in the order (user, episode, step). Raw: for privatizers and nothing else.
+
+    `bins[:, i]` is the fine public bin of the i-th declared column (`Column.fine`; `Column.num_fine`: nothing was
+    there). `leads` says where a row leads: `ON` to the next row, `ENDED`, or `UNKNOWN`. Users are 0, 1 … without
+    those who have no row that counts; all are among `num_users`.
+    """
+
+    user: Ints  # (n,)
+    offsets: Ints  # (episodes + 1,) first row of every episode, and the number of rows
+    step: Ints
+    action: Ints
+    reward: Floats  # clipped to the declared range, which is [0, 1] here
+    propensity: Floats  # of the logged action; nan where there is none in (0, 1]
+    bins: NDArray[np.uint8]  # (n, columns)
+    leads: NDArray[np.uint8]
+    num_users: int
+    episodes_per_user: int = 1
+    repairs: Repairs = field(default_factory=Repairs)
+
+    def __len__(self) -> int:
+        return len(self.user)
+
+    def states(self, grid: Grid) -> Ints:
+        """The state of every row in a grid."""
+        return grid.states_of(self.bins)
+
+    def __repr__(self) -> str:
+        return f"Stays({self.num_users} users)"
+
+
+def read_stays(
+    source: Any, declaration: Declaration, table: str | None = None, num_users: int | None = None
+) -> Stays:
+    """All rows of a log that count, with the fine bins of all declared columns."""
+    return DeclaredLog(source, declaration, table).stays(num_users)
+
+
+class DeclaredLog:
+    """A log that has been opened and found to have the declared columns, by its schema alone."""
+
+    def __init__(self, source: Any, declaration: Declaration, table: str | None = None) -> None:
+        self.declaration = declaration
+        self.engine = open_log(source, table, SOURCE)
+        self.engine.keep("log", f"SELECT * FROM {self.engine.name}", False)
+        self.kinds = self.engine.kinds()
+        self.timestamps = self.engine.timestamps()
+        _check(self)
+        self.roles = {
+            role: name
+            for role in ROLES
+            if (name := declaration.column(role)) in self.kinds
+            and (role not in ("step", "time", "propensity") or _wanted(declaration, role))
+        }
+        self.num_users = self._users()
+
+    def _users(self) -> int:
+        """How many users the log names: public."""
+        user = self.engine.quoted(self.roles["user"])
+        kind = self.kinds[self.roles["user"]]
+        value = f"CAST({user} AS STRING)" if kind == "text" else user
+        query = f"SELECT count(DISTINCT {_who_of(value, kind)}) FROM {self.engine.name}"
+        return max(int(self.engine.fetch(query).column(0)[0].as_py()), 1)
+
+    def gridded(self, grid: Grid, num_users: int | None = None) -> tuple[Engine, LogFormat]:
+        """The log with the states of a grid, for `LoggedData`."""
+        columns = [column for column, _ in grid.used]
+        state = grid.sql({column.name: f"v{self._place(column)}" for column in columns}, self.engine.literal)
+        text = any(self.kinds[column.name] == "text" for column in columns)
+        passed = ", ".join(f"role_{role}" for role in self._shown)
+        query = f"SELECT {passed}, {state} AS state FROM ({self._cells(columns)}) AS cells"
+        self.engine.keep("placed", query, text or self.declaration.time is not None)
+        return self._counted("placed", "state", grid.num_states, num_users)
+
+    def stays(self, num_users: int | None = None) -> Stays:
+        """The rows that count, in memory: what is counted is the number of a row, by which the rest is looked up."""
+        states, engine = self.declaration.states, self.engine
+        placed = [
+            f"CAST({column.sql(f'v{i}', None, engine.literal)} AS INT) AS b{i}" for i, column in enumerate(states)
+        ]
+        chosen = ", ".join([*(f"role_{role}" for role in self._shown), "chance", *placed])
+        query = f"SELECT {chosen}, {engine.numbering} AS number FROM ({self._cells(list(states))}) AS cells"
+        engine.keep("numbered", query, True)
+        rows = int(engine.fetch("SELECT count(*) FROM numbered").column(0)[0].as_py())
+        whole = " AND ".join(f"b{i} < {column.num_fine}" for i, column in enumerate(states) if not column.missing)
+        number = f"CASE WHEN {whole} THEN number - 1 END" if whole else "number - 1"
+        _, log = self._counted("numbered", number, max(rows, 1), num_users)
+        data = LoggedData(engine, log)
+        found, log = data.trajectories(), data.log
+        names = [f"b{i}" for i in range(len(states))]
+        kept = engine.fetch(f"SELECT {', '.join([*names, 'chance'])} FROM numbered ORDER BY number")
+        leads = np.full(len(found.state), ON, dtype=np.uint8)
+        leads[found.next_state >= log.num_states] = UNKNOWN
+        if log.has_ended:
+            leads[found.next_state == log.num_states] = ENDED
+        if not log.pooled:  # where the last step leads is not counted
+            leads[found.step == log.horizon - 1] = UNKNOWN
+        chance = np.asarray(kept.column("chance").fill_null(np.nan), dtype=np.float64)
+        bins = np.empty((rows, len(states)), dtype=np.uint8)
+        for i, name in enumerate(names):
+            bins[:, i] = kept.column(name)
+        return Stays(
+            found.person,
+            np.append(found.starts, len(found.state)),
+            found.step,
+            found.action,
+            found.units / log.spec.reward_units,
+            chance[found.state],
+            bins[found.state],
+            leads,
+            found.num_users,
+            log.episodes_per_user,
+            found.repairs,
+        )
+
+    # The text -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _shown(self) -> list[str]:
+        """Roles of columns that the counting reads."""
+        given = [role for role in self.roles if role not in ("time", "step", "propensity")]
+        return [*given, "step"]
+
+    def _place(self, column: Column) -> int:
+        return self.declaration.states.index(column)
+
+    def _counted(self, table: str, state: str, num_states: int, num_users: int | None) -> tuple[Engine, LogFormat]:
+        """`log` as a view of a table in which columns are named after their roles, and how to read it."""
+        declaration, quoted = self.declaration, self.engine.quoted
+        named = {role: self.roles[role] for role in self._shown if role in self.roles}
+        for role, name in (("step", "step"), ("state", "declared columns")):
+            while role not in self.roles and name in named.values():
+                name += "'"
+            named.setdefault(role, name)
+        shown = {name: f"role_{role}" for role, name in reversed(named.items()) if role != "state"}
+        columns = ", ".join(f"{value} AS {quoted(name)}" for name, value in shown.items())
+        self.engine.keep("log", f"SELECT {columns}, {state} AS {quoted(named['state'])} FROM {table}", False)
+        return self.engine, LogFormat(
+            num_states,
+            declaration.num_actions,
+            declaration.horizon,
+            declaration.pooled,
+            None,
+            declaration.action_names,
+            named,
+            declaration.episodes_per_user,
+            declaration.reward_range,
+            "absorb" if declaration.early_end == "absorb" else "keep",
+            num_users=num_users,
+            first_step=declaration.first_step,
+            ended_pays=declaration.ended_pays,
+        )
+
+    def _value(self, name: str) -> tuple[str, Kind]:
+        """A column of the source, and its kind."""
+        kind, value = self.kinds[name], "l." + self.engine.quoted(name)
+        return (f"CAST({value} AS STRING)" if kind == "text" else value), kind
+
+    def _cells(self, columns: Sequence[Column]) -> str:
+        """Rows of the source, every value read alone: role_… as they are, v0, v1 … numbers or names of the declared
+        columns, and `chance` the propensity, if it is one. All names are ours, whatever those of the source are."""
+        parts = []
+        for column in columns:
+            value, kind = self._value(column.name)
+            read = _double(self.engine, value, kind) if column.numeric else f"CAST({value} AS STRING)"
+            parts.append(f"{read} AS v{self._place(column)}")
+        said = "CAST(NULL AS DOUBLE)"
+        if self.declaration.propensity is not None:
+            said = _double(self.engine, *self._value(self.declaration.propensity))
+        parts.append(f"{said} AS said")
+        values = [f"v{self._place(column)}" for column in columns]
+        values.append("CASE WHEN said > 0 AND said <= 1 THEN said END AS chance")
+        if self.declaration.time is not None:
+            return self._timed(parts, values)
+        roles = [f"role_{role}" for role in self._shown]
+        raw = [f"{self._value(self.roles[role])[0]} AS role_{role}" for role in self._shown]
+        read = f"SELECT {', '.join([*raw, *parts])} FROM {self.engine.name} AS l"
+        return f"SELECT {', '.join([*roles, *values])} FROM ({read}) AS r"
+
+    def _timed(self, parts: list[str], values: list[str]) -> str:
+        """The same where steps come from timestamps. What happens in one interval is one step: the columns and the
+        action of its first row, the sum of the rewards that are numbers, and the end if any row says so."""
+        engine, declaration, roles = self.engine, self.declaration, self.roles
+        person, stay = _who_of(*self._value(roles["user"])), "0"
+        if "episode" in roles:
+            stay = _episode(engine, *self._value(roles["episode"]))
+        shown = [role for role in self._shown if role != "step"]
+        numbers = [role for role in ("reward", "terminated", "done", "truncated") if role in shown]
+        raw = [
+            f"{_double(engine, *self._value(roles[role])) if role in numbers else self._value(roles[role])[0]} "
+            f"AS raw_{role}"
+            for role in shown
+        ]
+        own = [f"{person} AS person", f"{stay} AS stay", f"{self._moment()} AS said_moment"]
+        read = f"SELECT {', '.join([*raw, *parts, *own])} FROM {engine.name} AS l"
+        # what is no moment, or nobody's, is a row of its own that no other is compared with
+        sound = f"SELECT r.*, CASE WHEN said_moment {FINITE} THEN said_moment END AS moment FROM ({read}) AS r"
+        bucket = "dense_rank() OVER (PARTITION BY person, stay ORDER BY moment) - 1"
+        if declaration.interval is not None:
+            first = "min(moment) OVER (PARTITION BY person, stay)"
+            bucket = f"floor((moment - {first}) / CAST('{declaration.interval!r}' AS DOUBLE))"
+        located = "CASE WHEN moment IS NOT NULL AND person IS NOT NULL"
+        placed = f"SELECT s.*, {located} THEN {bucket} END AS bucket FROM ({sound}) AS s"
+        together = "OVER (PARTITION BY person, stay, bucket)"
+        merged = {"reward": f"sum(CASE WHEN raw_reward {FINITE} THEN raw_reward END) {together}"}
+        merged |= {role: f"max(raw_{role}) {together}" for role in numbers[1:]}
+        # rows without a moment are in one window with each other, and must not be: there each keeps its own
+        joined = [
+            f"CASE WHEN bucket IS NULL THEN raw_{role} ELSE {merged[role]} END AS role_{role}"
+            if role in merged
+            else f"raw_{role} AS role_{role}"
+            for role in shown
+        ]
+        rank = "rank() OVER (PARTITION BY person, stay, bucket ORDER BY moment) AS place"
+        whole = f"CASE WHEN bucket <= {LATEST} THEN CAST(bucket AS INT) WHEN bucket IS NOT NULL THEN {LATEST} END"
+        return (
+            f"SELECT {', '.join(f'role_{role}' for role in shown)}, {whole} AS role_step, {', '.join(values)} "
+            f"FROM (SELECT p.*, {', '.join(joined)}, {rank} FROM ({placed}) AS p) AS m "
+            "WHERE place = 1 OR bucket IS NULL"
+        )
+
+    def _moment(self) -> str:
+        """The time of a row in seconds."""
+        assert self.declaration.time is not None
+        value, kind = self._value(self.declaration.time)
+        if self.declaration.time in self.timestamps:
+            return self.engine.seconds(value)
+        number = _double(self.engine, value, kind)
+        if kind != "text":
+            return number
+        moment = self.engine.seconds(f"TRY_CAST({value} AS TIMESTAMP)")
+        return f"CASE WHEN {self.engine.matches(value, MOMENT)} THEN {moment} ELSE {number} END"
+
+
+def _double(engine: Engine, value: str, kind: Kind) -> str:
+    """The value as a double: NULL or NaN if it is no number."""
+    return f"CAST({_number(engine, value, kind)} AS DOUBLE)"
+
+
+def _wanted(declaration: Declaration, role: str) -> bool:
+    if role == "step":
+        return declaration.time is None
+    return getattr(declaration, role) is not None
+
+
+def _check(log: DeclaredLog) -> None:
+    """Refuse a log that contradicts the declaration, by its schema, which is public."""
+    declaration, kinds = log.declaration, log.kinds
+    roles = [*NEEDED, "time" if declaration.time is not None else "step"]
+    roles += [role for role in ROLES if role not in roles and getattr(declaration, role) is not None]
+    absent = [column.name for column in declaration.states if column.name not in kinds]
+    absent += [declaration.column(role) for role in roles if declaration.column(role) not in kinds]
+    if absent:
+        names = ", ".join(repr(name) for name in dict.fromkeys(absent))
+        if log.engine.delimited and not any(column.name in kinds for column in declaration.states):
+            raise ValueError(f"the log has no column {names}; its first line must name the columns")  # is it a row?
+        raise ValueError(f"the log has no column {names}, which is declared; its columns are {', '.join(kinds)}")
+    for column in declaration.states:
+        kind = kinds[column.name]
+        if column.numeric and kind == "other":
+            raise ValueError(
+                f"column {column.name!r} holds neither numbers, bools nor text; it is declared as a range"
+            )
+        if not column.numeric and kind in ("float", "other"):
+            held = "numbers with fractions" if kind == "float" else "neither numbers, bools nor text"
+            raise ValueError(
+                f"column {column.name!r} holds {held} and is declared by names; declare a range, perhaps with edges"
+            )
+    for role in ("step", "reward", "propensity", "terminated", "done", "truncated"):
+        name = declaration.column(role)
+        if (role in roles or role in ("terminated", "done", "truncated")) and kinds.get(name) == "other":
+            raise ValueError(f"column {name!r} holds neither numbers, bools nor text; expected numbers for {role}")
+    time = declaration.time
+    if time is not None and kinds[time] == "other" and time not in log.timestamps:
+        raise ValueError(f"column {time!r} holds neither timestamps, numbers nor text; it is declared as time")
