@@ -78,12 +78,10 @@ def simulate(problem: Problem, users: int, rng: Random, policy: Acting | None = 
     return Table(user[order], step[order], action[order], reward[order], propensity[order], columns[order])
 
 
-def fine(columns: tuple[Column, ...], values: Floats) -> dict[str, NDArray[np.uint8]]:
+def fine(columns: tuple[Column, ...], values: Floats) -> NDArray[np.uint8]:
     """The fine bins of rows: what `Column.bin` says of each of their values."""
-    return {
-        column.name: np.searchsorted(np.array(column.fine), values[:, i], side="right").astype(np.uint8)
-        for i, column in enumerate(columns)
-    }
+    found = [np.searchsorted(np.array(c.fine), values[:, i], side="right") for i, c in enumerate(columns)]
+    return np.column_stack(found).astype(np.uint8)
 
 
 def declared(problem: Problem, propensity: bool = True) -> Declaration:
@@ -100,14 +98,16 @@ def stays(problem: Problem, table: Table, users: int) -> Stays:
     """What the reader makes of such a log."""
     starts = np.flatnonzero(table.step == 0)
     leads = np.full(len(table.user), ON, dtype=np.uint8)
-    last = np.append(starts[1:], len(table.user)) - 1
+    offsets = np.append(starts, len(table.user))
+    last = offsets[1:] - 1
     leads[last] = np.where(table.step[last] == problem.horizon - 1, UNKNOWN, ENDED)
+    low, high = problem.rewards
     return Stays(
-        starts,
         table.user,
+        offsets,
         table.step,
         table.action,
-        table.reward,
+        (table.reward - low) / (high - low),
         table.propensity,
         fine(problem.columns, table.columns),
         leads,
@@ -174,7 +174,9 @@ def storage() -> Problem:
         return np.column_stack([_price(hour, rng), rng.uniform(0.0, 6.0, n), hour])
 
     def _price(hour: Floats, rng: Random) -> Floats:
-        return np.clip(50.0 + 25.0 * np.sin((hour - 12.0) / 24.0 * 2.0 * np.pi) + rng.normal(0, 12, len(hour)), 0, 120)
+        return np.clip(
+            50.0 + 25.0 * np.sin((hour - 12.0) / 24.0 * 2.0 * np.pi) + rng.normal(0, 12, len(hour)), 0, 120
+        )
 
     def rule(s: Floats) -> Ints:
         return np.where((s[:, 0] > 60.0) & (s[:, 1] >= 1.0), 0, np.where((s[:, 0] < 40.0) & (s[:, 1] <= 5.0), 2, 1))
@@ -199,7 +201,9 @@ def marketing() -> Problem:
     """Months since the last order, liking, what was spent; nothing, a letter, a discount."""
 
     def first(n: int, rng: Random) -> Floats:
-        return np.column_stack([rng.exponential(3.0, n).clip(0, 12), rng.uniform(0, 1, n), rng.lognormal(3.0, 0.6, n)])
+        return np.column_stack(
+            [rng.exponential(3.0, n).clip(0, 12), rng.uniform(0, 1, n), rng.lognormal(3.0, 0.6, n)]
+        )
 
     def rule(s: Floats) -> Ints:
         return np.where(s[:, 0] > 3.0, 2, np.where(s[:, 1] > 0.4, 1, 0))
@@ -239,9 +243,7 @@ def cartpole() -> Problem:
         inner = (push + 0.05 * turning**2 * sin) / 1.1
         bend = (9.8 * sin - cos * inner) / (0.5 * (4.0 / 3.0 - 0.1 * cos**2 / 1.1))
         gain = inner - 0.05 * bend * cos / 1.1
-        new = np.column_stack(
-            [angle + tau * turning, turning + tau * bend, place + tau * speed, speed + tau * gain]
-        )
+        new = np.column_stack([angle + tau * turning, turning + tau * bend, place + tau * speed, speed + tau * gain])
         fallen = (np.abs(new[:, 0]) > 0.21) | (np.abs(new[:, 2]) > 2.4)
         return new, np.ones(len(s)), fallen
 

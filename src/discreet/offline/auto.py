@@ -17,11 +17,10 @@ from discreet.agents.one_hot import OneHotVI
 from discreet.agents.practice import AS_NOW, commonest, cuts, returns, shares
 from discreet.kernels.gains import stepwise_gains
 from discreet.mdp import Floats, Ints
-from discreet.offline.branches import Branches
 from discreet.offline.declaration import Declaration, Grid
 from discreet.people.counting import StepCounts
 from discreet.people.counts import CountSpec
-from discreet.people.stays import ENDED, ON, UNKNOWN, Stays
+from discreet.people.stays import ENDED, Stays
 from discreet.planning import possible_values
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, Noise, guarantee_of, unit_text
 from discreet.privacy.noise import NoiseSource
@@ -53,7 +52,7 @@ NAMES = ("as now", "mode", "one-hot")
 class Learned:
     """How records become states, what is done there (AS_NOW: as people do now), and what was promised."""
 
-    states: Grid | Branches
+    states: Grid
     actions: Ints  # (H, S), AS_NOW where the release says nothing better
     values: Floats  # (H, S) cautious totals, scaled
     guarantee: Guarantee
@@ -189,41 +188,34 @@ def ended_rate(declaration: Declaration) -> float:
     return (declaration.ended_pays - low) / (high - low)
 
 
-def scaled(stays: Stays, declaration: Declaration) -> Floats:
-    low, high = declaration.reward_range
-    return np.asarray(np.clip((stays.reward - low) / (high - low), 0.0, 1.0))
-
-
 def learn(stays: Stays, plan: Plan, source: NoiseSource) -> Learned:
     """One release after the other, each in view of the earlier ones, then a policy."""
     declaration = plan.declaration
     guarantee = plan.guarantee(source)
-    reward = scaled(stays, declaration)
     settings: dict[str, Any] = {"parts": list(plan.parts)}
     tree = None
     if "behaviour" in plan.parts:
-        fine = fine_bins(stays, declaration)
-        tree = plan.tree.release(fine, stays.action, declaration.num_actions, candidates(declaration), source)
+        tree = plan.tree.release(stays.bins, stays.action, declaration.num_actions, candidates(declaration), source)
         branches, table = tree_policy(tree, declaration)
         settings |= {"depth": plan.depth, "noise_per_leaf_count": tree.deviation}
         if plan.parts == ("behaviour",):
             return Learned(branches, table, least_values(plan, table.shape), guarantee, "mode", settings)
-    actions, values, known, deviation = histogram_policy(stays, reward, plan, source)
+    actions, values, known, deviation = histogram_policy(stays, plan, source)
     settings |= {"noise_per_item": deviation, "items": int(plan.cells.admitted.sum()), "known_pairs": known}
     if tree is None:
         return Learned(plan.grid, actions, values, guarantee, "one-hot", settings)
     low, high = min(0.0, ended_rate(declaration)), max(1.0, ended_rate(declaration))
     rest = remainder(stays, declaration)
-    rates = person_means(stays, episode_sums(stays, reward) + np.nan_to_num(rest)) / declaration.horizon
+    rates = person_means(stays, episode_sums(stays, stays.reward) + np.nan_to_num(rest)) / declaration.horizon
     found = returns(plan.returns.release(rates, low, high, source), low, high, plan.returns.deviation)
     n, H, choice = plan.num_users, declaration.horizon, plan.choice
     unit = H * found.deviation * math.sqrt(H) * min(LARGEST_CLIP, 1.0 + n * choice.epsilon / CLIP_USERS)
     asked = table[stays.step, branches.states_of(stays.bins)], actions[stays.step, plan.grid.states_of(stays.bins)]
     logged = declaration.propensity is not None
-    beta = stays.propensity if logged else shares(tree)[tree.tree.leaves(fine), stays.action]
+    beta = stays.propensity if logged else shares(tree)[tree.tree.leaves(stays.bins), stays.action]
     rest = np.where(np.isnan(rest), missing_steps(stays, H) * found.mean, rest)
     gains = [
-        person_means(stays, window_gains(stays, reward, weights(stays.action, each, beta), rest, H, found.mean))
+        person_means(stays, window_gains(stays, weights(stays.action, each, beta), rest, H, found.mean))
         for each in asked
     ]
     which = choice.choose(gains, unit, source)
@@ -238,12 +230,10 @@ def learn(stays: Stays, plan: Plan, source: NoiseSource) -> Learned:
 # The histogram ------------------------------------------------------------------------------------------------------
 
 
-def histogram_policy(
-    stays: Stays, reward: Floats, plan: Plan, source: NoiseSource
-) -> tuple[Ints, Floats, float, float]:
+def histogram_policy(stays: Stays, plan: Plan, source: NoiseSource) -> tuple[Ints, Floats, float, float]:
     """Actions (as now where nothing is known), cautious values, the share of known pairs, noise per item."""
     stream = plan.histogram.open(plan.spec, plan.cells, plan.num_users, source)
-    stream.add(step_counts(stays, reward, plan))
+    stream.add(step_counts(stays, plan))
     release = stream.release()
     agent = OneHotVI()
     estimate = agent.estimate(release)
@@ -256,7 +246,7 @@ def histogram_policy(
     return actions, found.value[:H], float(known.mean()), release.deviation
 
 
-def step_counts(stays: Stays, reward: Floats, plan: Plan) -> StepCounts:
+def step_counts(stays: Stays, plan: Plan) -> StepCounts:
     """Steps by state, action and successor, and what they paid; of Gaussian pooled counts, first visits only."""
     spec, S, A = plan.spec, plan.grid.num_states, plan.declaration.num_actions
     state = plan.grid.states_of(stays.bins)
@@ -266,7 +256,7 @@ def step_counts(stays: Stays, reward: Floats, plan: Plan) -> StepCounts:
     following = np.where(following < 0, unknown, following)  # the next row has no state in this grid
     counted = state >= 0
     if plan.first_visits:
-        episode = np.repeat(np.arange(len(stays.starts)), stays.lengths)
+        episode = np.repeat(np.arange(stays.offsets.size - 1), np.diff(stays.offsets))
         _, first = np.unique((episode * (S + 1) + state + 1) * A + stays.action, return_index=True)
         only = np.zeros(len(state), dtype=np.bool_)
         only[first] = True
@@ -275,17 +265,12 @@ def step_counts(stays: Stays, reward: Floats, plan: Plan) -> StepCounts:
     where = stage[counted], state[counted], stays.action[counted], following[counted]
     T, R = (np.zeros(spec.shapes()["transitions"], dtype=np.int64) for _ in range(2))
     np.add.at(T, where, 1)
-    np.add.at(R, where, np.rint(reward[counted] * spec.reward_units).astype(np.int64))
+    np.add.at(R, where, np.rint(stays.reward[counted] * spec.reward_units).astype(np.int64))
     m = plan.declaration.episodes_per_user
     return StepCounts(T, R, plan.num_users, m, stays.repairs, plan.first_visits)
 
 
 # The tree -----------------------------------------------------------------------------------------------------------
-
-
-def fine_bins(stays: Stays, declaration: Declaration) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """(N, columns)"""
-    return np.column_stack([stays.bins[column.name] for column in declaration.states])
 
 
 def candidates(declaration: Declaration) -> tuple[Ints, Ints]:
@@ -295,11 +280,11 @@ def candidates(declaration: Declaration) -> tuple[Ints, Ints]:
     return columns, np.concatenate([np.arange(number) for number in numbers]).astype(np.int64)
 
 
-def tree_policy(tree: PrivateTree, declaration: Declaration) -> tuple[Branches, Ints]:
+def tree_policy(tree: PrivateTree, declaration: Declaration) -> tuple[Grid, Ints]:
     """The commonest action of every leaf, as a table over the grid that the tree's thresholds make."""
     found = cuts(tree.tree, len(declaration.states))
     table = commonest(tree)[found.leaf]
-    return Branches(declaration, found.thresholds), np.tile(table, (declaration.horizon, 1))
+    return Grid(declaration, found.thresholds), np.tile(table, (declaration.horizon, 1))
 
 
 def least_values(plan: Plan, shape: tuple[int, ...]) -> Floats:
@@ -318,37 +303,30 @@ def weights(action: Ints, asked: Ints, beta: Floats) -> Floats:
 
 
 def episode_sums(stays: Stays, values: Floats) -> Floats:
-    return np.add.reduceat(values, stays.starts) if len(stays.starts) else np.zeros(0)
-
-
-def ends(stays: Stays) -> Ints:
-    return np.append(stays.starts[1:], len(stays)).astype(np.int64) if len(stays.starts) else np.zeros(0, np.int64)
+    return np.add.reduceat(values, stays.offsets[:-1]) if stays.offsets.size > 1 else np.zeros(0)
 
 
 def missing_steps(stays: Stays, horizon: int) -> Ints:
     """Steps after the last row of every episode."""
-    return horizon - 1 - stays.step[ends(stays) - 1]
+    return horizon - 1 - stays.step[stays.offsets[1:] - 1]
 
 
 def remainder(stays: Stays, declaration: Declaration) -> Floats:
     """What is paid after the last row of every episode, scaled; nan where nobody knows."""
     left = missing_steps(stays, declaration.horizon)
-    over = stays.leads[ends(stays) - 1]
+    over = stays.leads[stays.offsets[1:] - 1]
     return np.where(left == 0, 0.0, np.where(over == ENDED, left * ended_rate(declaration), np.nan))
 
 
 def person_means(stays: Stays, values: Floats) -> Floats:
     """One number per person: the mean over her episodes, 0 where she has none."""
-    person = stays.user[stays.starts]
+    person = stays.user[stays.offsets[:-1]]
     totals = np.bincount(person, values, minlength=stays.num_users)
     return np.asarray(totals / np.maximum(np.bincount(person, minlength=stays.num_users), 1))
 
 
-def window_gains(stays: Stays, reward: Floats, ratio: Floats, rest: Floats, horizon: int, rate: float) -> Floats:
+def window_gains(stays: Stays, ratio: Floats, rest: Floats, horizon: int, rate: float) -> Floats:
     """What taking a policy's actions would change, per episode, by weights of a few steps at a time."""
-    found = np.empty(len(stays.starts))
-    stepwise_gains(ends(stays), stays.step, reward, ratio, rest, ROLLOUT, WINDOW, horizon, rate, found)
+    found = np.empty(stays.offsets.size - 1)
+    stepwise_gains(stays.offsets[1:], stays.step, stays.reward, ratio, rest, ROLLOUT, WINDOW, horizon, rate, found)
     return found
-
-
-__all__ = ["ENDED", "NAMES", "ON", "UNKNOWN", "Learned", "Plan", "learn"]

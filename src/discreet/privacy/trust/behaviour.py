@@ -81,17 +81,13 @@ class BehaviourTree:
         All comparisons are over the candidates, whatever bins occur.
         """
         columns, thresholds = (np.asarray(part, dtype=np.int64) for part in candidates)
-        widths = np.asarray(bins.max(axis=0, initial=0), dtype=np.int64) + 1
         splits = np.zeros((2, 2**self.depth - 1), dtype=np.int64)
         node, scale = np.zeros(len(bins), dtype=np.int64), self.split_scale
         for level in range(self.depth):
-            first, here = 2**level - 1, 2**level
-            counts = [level_counts(node, bins[:, c], action, here, int(widths[c]), num_actions) for c in range(bins.shape[1])]
-            for leaf in range(here):
-                scores = split_scores([table[leaf] for table in counts], columns, thresholds)
-                best = noisy_max(scores, scale, noise)
-                splits[:, first + leaf] = columns[best], thresholds[best]
-            where = first + node
+            here = slice(2**level - 1, 2 ** (level + 1) - 1)
+            best = noisy_max(split_scores(bins, action, node, 2**level, columns, thresholds), scale, noise)
+            splits[:, here] = columns[best], thresholds[best]
+            where = here.start + node
             node = 2 * node + (bins[np.arange(len(bins)), splits[0, where]] > splits[1, where])
         leaves = np.zeros((2**self.depth, num_actions), dtype=np.int64)
         np.add.at(leaves, (node, action), 1)
@@ -108,18 +104,16 @@ class BehaviourTree:
         return math.sqrt(law.variance)
 
 
-def level_counts(node: Ints, bins: Bins, action: Ints, nodes: int, width: int, num_actions: int) -> Ints:
-    """(nodes, bins, actions): steps."""
-    flat = (node * width + bins) * num_actions + action
-    return np.bincount(flat, minlength=nodes * width * num_actions).reshape(nodes, width, num_actions).astype(np.int64)
-
-
-def split_scores(counts: list[Ints], columns: Ints, thresholds: Ints) -> Ints:
-    """Steps that have the commonest action of their side, for every split; `counts`: (bins, actions) per column."""
-    scores = np.zeros(columns.size, dtype=np.int64)
-    for c, table in enumerate(counts):
-        below = np.cumsum(table, axis=0)
+def split_scores(bins: Bins, action: Ints, node: Ints, nodes: int, columns: Ints, thresholds: Ints) -> Ints:
+    """(nodes, splits): steps that have the commonest action of their side."""
+    actions = int(action.max(initial=0)) + 1
+    scores = np.zeros((nodes, columns.size), dtype=np.int64)
+    for c in range(bins.shape[1]):
         mine = columns == c
-        left = below[np.minimum(thresholds[mine], len(below) - 1)]
-        scores[mine] = left.max(axis=1) + (below[-1] - left).max(axis=1)
+        width = int(max(bins[:, c].max(initial=0), thresholds[mine].max(initial=0))) + 1
+        flat = (node * width + bins[:, c]) * actions + action
+        counts = np.bincount(flat, minlength=nodes * width * actions).reshape(nodes, width, actions)
+        below = np.cumsum(counts, axis=1, dtype=np.int64)
+        left = below[:, thresholds[mine]]
+        scores[:, mine] = left.max(axis=2) + (below[:, -1:] - left).max(axis=2)
     return scores

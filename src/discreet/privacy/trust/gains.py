@@ -31,7 +31,7 @@ def _scale(name: str, noise: Noise, l1: float, l2: float, share: float) -> float
     return samplable(name, laplace_scale(l1, share) if noise == "laplace" else gaussian_sigma(l2, share))
 
 
-def _noisy(values: Ints, noise: Noise, scale: float, source: NoiseSource) -> Ints:
+def noisy(values: Ints, noise: Noise, scale: float, source: NoiseSource) -> Ints:
     drawn = source.laplace(scale, values.shape) if noise == "laplace" else source.gaussian(scale, values.shape)
     return values + drawn
 
@@ -69,7 +69,7 @@ class ReturnHistogram:
         place = np.nan_to_num((rates - low) / (high - low) * RETURN_BINS, nan=0.0, posinf=0.0, neginf=0.0)
         bins = np.clip(place, 0, RETURN_BINS - 1).astype(np.int64)
         counts = np.bincount(bins, minlength=RETURN_BINS).astype(np.int64)
-        return _noisy(counts, self.noise, self.scale, source).astype(np.float64)
+        return noisy(counts, self.noise, self.scale, source).astype(np.float64)
 
 
 def bounded(gains: Floats, unit: float, least: int) -> Floats:
@@ -113,7 +113,7 @@ class GainChoice:
     def choose(self, gains: list[Floats], unit: float, source: NoiseSource) -> int:
         """0 for none, else 1 + the number of the policy; gains hold one number per person and policy."""
         scores = np.array([0, *(self.utilities(each, unit).sum() for each in gains)], dtype=np.int64)
-        return noisy_max(scores, self.scale, source)
+        return int(noisy_max(scores, self.scale, source))
 
 
 class NoisyMoments(NamedTuple):
@@ -163,7 +163,7 @@ class GainMoments:
         sums = np.rint(t * UNITS).astype(np.int64).sum()
         squares = np.rint(np.minimum(np.abs(t), LARGEST_SQUARE) ** 2 * UNITS).astype(np.int64).sum()
         found = [
-            int(_noisy(np.array([value], dtype=np.int64), self.noise, scale, source)[0]) / UNITS
+            int(noisy(np.array([value], dtype=np.int64), self.noise, scale, source)[0]) / UNITS
             for value, scale in zip((sums, squares), self.scales, strict=True)
         ]
         first, second = (deviation_of(self.noise, scale) / UNITS for scale in self.scales)

@@ -15,12 +15,13 @@ from discreet.privacy.noise import Geometric, NoiseSource
 NOISY_MAX = "noisy-max"
 
 
-def noisy_max(scores: Ints, scale: float, noise: NoiseSource) -> int:
-    """The first index with the largest score + geometric noise of this scale."""
-    scores = np.asarray(scores)
-    if scores.ndim != 1 or scores.size == 0 or scores.dtype != np.int64:
-        raise ValueError(f"scores have shape {scores.shape} and type {scores.dtype}; expected a row of 64-bit integers")
-    return int(np.argmax(scores + noise.geometric(scale, scores.size)))
+def noisy_max(scores: Ints, scale: float, noise: NoiseSource) -> Ints:
+    """The first index with the largest score + geometric noise of this scale, along the last axis."""
+    if scores.ndim == 0 or scores.shape[-1] == 0 or scores.dtype != np.int64:
+        raise ValueError(
+            f"scores have shape {scores.shape} and type {scores.dtype}; expected rows of 64-bit integers"
+        )
+    return np.asarray(np.argmax(scores + noise.geometric(scale, scores.shape), axis=-1), dtype=np.int64)
 
 
 def noisy_max_scale(name: str, span: float, epsilon: float) -> float:
