@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from discreet.envs.rewards import RewardLaw
     from discreet.mdp import FiniteMDP
     from discreet.offline.certificate import verify
+    from discreet.offline.declaration import Declaration
     from discreet.offline.fitting import Fitted, evaluate, fit
     from discreet.people.counts import Counts, CountSpec
     from discreet.people.episodes import Episodes
@@ -45,6 +46,7 @@ __all__ = [
     "Budget",
     "CountSpec",
     "Counts",
+    "Declaration",
     "Episodes",
     "Epochs",
     "Exact",
@@ -97,6 +99,7 @@ _HOMES = {
     "Budget": "privacy.accounting",
     "CountSpec": "people.counts",
     "Counts": "people.counts",
+    "Declaration": "offline.declaration",
     "Episodes": "people.episodes",
     "Epochs": "privacy.sums.epochs",
     "Exact": "privacy.sums.exact",

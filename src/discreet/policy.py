@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from discreet.mdp import Floats, Ints, frozen
+from discreet.offline.declaration import Declaration, Grid
 from discreet.problem import Mask
 
 PARQUET, CSV, DIGESTS = "policy.parquet", "policy.csv", "digests.json"
-NOT_KNOWN = "not known"
+NOT_KNOWN, AS_NOW = "not known", "as now"
 UNITS = "cautious totals from this step on, in the units of the log's rewards"
 
 
@@ -27,7 +29,7 @@ class Policy:
 
     `values` are the cautious values the policy was planned with, in the units of the log's rewards; `known` says
     where the release knew something about the chosen action (elsewhere the choice is a guess). `pooled`: what
-    happens was declared not to depend on the step.
+    happens was declared not to depend on the step. `grid`: the states are places between declared columns.
     """
 
     actions: Ints  # (H, S)
@@ -37,6 +39,7 @@ class Policy:
     state_names: tuple[str, ...] | None = None
     action_names: tuple[str, ...] | None = None
     pooled: bool = False
+    grid: Grid | None = None
 
     def __post_init__(self) -> None:
         actions = np.asarray(self.actions)
@@ -47,6 +50,8 @@ class Policy:
         object.__setattr__(self, "actions", frozen(actions, np.int64))
         object.__setattr__(self, "values", frozen(self.values))
         object.__setattr__(self, "known", frozen(self.known, np.bool_))
+        if self.grid is not None and self.grid.num_states != self.num_states:
+            raise ValueError(f"the policy has {self.num_states} states, and its columns {self.grid.num_states}")
 
     @property
     def horizon(self) -> int:
@@ -56,12 +61,36 @@ class Policy:
     def num_states(self) -> int:
         return int(self.actions.shape[1])
 
-    def act(self, step: int, state: int | str, guess: bool = False) -> int | str:
-        """The action at a step in a state, or "not known" where the release says nothing about any better choice;
-        with `guess` there is always one. Names in, names out where the policy has names.
+    def act(
+        self,
+        *where: int | str | bool | Mapping[str, object],
+        step: int | None = None,
+        state: int | str | Mapping[str, object] | None = None,
+        guess: bool = False,
+    ) -> int | str:
+        """The action at a step in a state: `act(step, state)`, or of declared columns `act(record, step=0)`.
+
+        Where the release says nothing about any better choice it is "not known", and with declared columns "as now":
+        keep to current practice. With `guess` there is always one, unless a record lacks a value and that has no bin
+        of its own. Names in, names out where the policy has names.
 
         Steps are 0..H−1. A pooled policy acts beyond them, too: as at step 0, which looked ahead the furthest.
         """
+        places = ("state", "step", "guess") if where and isinstance(where[0], Mapping) else ("step", "state", "guess")
+        given: dict[str, Any] = {"step": step, "state": state, "guess": guess}
+        if len(where) > len(places):
+            raise ValueError(f"act takes a step and a state; {len(where)} values were given")
+        for name, value in zip(places, where, strict=False):
+            if name != "guess" and given[name] is not None:
+                raise ValueError(f"act was given two values for {name}")
+            given[name] = value
+        return self._act(given["step"], given["state"], given["guess"])
+
+    def _act(self, step: Any, state: Any, guess: bool) -> int | str:
+        if isinstance(state, Mapping):
+            state = self._located(state)
+            if state is None:
+                return AS_NOW
         for name, number in (("step", step), ("state", 0 if isinstance(state, str) else state)):
             if not isinstance(number, (int, np.integer)) or isinstance(number, bool):
                 raise ValueError(f"{name} is {number!r}; it must be a whole number, or a state's name")
@@ -76,9 +105,18 @@ class Policy:
         if not 0 <= state < self.num_states:
             raise ValueError(f"state is {state}; it must lie in 0..{self.num_states - 1}")
         if not (guess or self.known[step, state]):
-            return NOT_KNOWN
+            return NOT_KNOWN if self.grid is None else AS_NOW
         action = int(self.actions[step, state])
         return action if self.action_names is None else self.action_names[action]
+
+    def _located(self, record: Mapping[str, object]) -> int | None:
+        """The state of a record."""
+        if self.grid is None:
+            raise ValueError("the policy was learned from states, not from declared columns; give a state")
+        names = [column.name for column, _ in self.grid.used]
+        if names and not any(name in record for name in names):
+            raise ValueError(f"the record names none of the columns that the policy looks at: {', '.join(names)}")
+        return self.grid.state(record)
 
     def table(self) -> pa.Table:
         """One row per step and state."""
@@ -92,6 +130,8 @@ class Policy:
         columns["value"] = np.round(self.values.reshape(-1), 6)
         columns["known"] = self.known.reshape(-1)
         facts = {"actions": str(self.num_actions), "pooled": str(self.pooled).lower(), "values": UNITS}
+        if self.grid is not None:
+            facts |= {"declaration": self.grid.declaration.text, "cuts": json.dumps(self.grid.cuts)}
         return pa.table(columns).replace_schema_metadata(facts)
 
     def save(self, folder: str | Path) -> None:
@@ -132,6 +172,9 @@ class Policy:
         state_names = None
         if "state_name" in table.column_names:
             state_names = tuple(str(name) for name in table.column("state_name").to_pylist()[:S])
+        grid = _grid_of(metadata)
+        if grid is not None:
+            action_names = grid.declaration.action_names
         return cls(
             actions,
             np.asarray(table.column("value"), dtype=np.float64).reshape(H, S),
@@ -140,7 +183,19 @@ class Policy:
             state_names,
             action_names,
             metadata.get(b"pooled") == b"true",
+            grid,
         )
+
+
+def _grid_of(metadata: Mapping[bytes, bytes]) -> Grid | None:
+    """The declared columns of a table, where there are any."""
+    if b"declaration" not in metadata:
+        return None
+    try:
+        cuts = tuple(tuple(column) for column in json.loads(metadata[b"cuts"]))
+        return Grid(Declaration.from_toml(metadata[b"declaration"].decode()), cuts)
+    except (KeyError, TypeError, UnicodeError) as error:
+        raise ValueError(f"{PARQUET} does not say which columns its states are of: {type(error).__name__}") from None
 
 
 def _check_digest(path: Path) -> None:

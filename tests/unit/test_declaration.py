@@ -6,6 +6,7 @@ import dataclasses
 import math
 import struct
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -125,17 +126,15 @@ def test_a_record_and_a_row_of_the_same_values_have_the_same_state(rows, users, 
     grid = what.grid(users, ONE) if users else Grid(what, ((3, 17), (), (0,)))
     texts, numbers, wards = zip(*rows, strict=True)
     n = len(rows)
-    table = pa.table(
-        {
-            "user": pa.array(range(n)),
-            "step": pa.array([0] * n),
-            "map": pa.array([text_of(text) for text in texts], pa.string()),
-            "lactate": pa.array(numbers, pa.float64()),
-            "ward": pa.array([text_of(ward) for ward in wards], pa.string()),
-            "action": pa.array([0] * n),
-            "reward": pa.array([0.0] * n),
-        }
-    )
+    table = {
+        "user": np.arange(n),
+        "step": np.zeros(n, dtype=int),
+        "map": list(texts),
+        "lactate": np.array(numbers),
+        "ward": list(wards),
+        "action": np.zeros(n, dtype=int),
+        "reward": np.zeros(n),
+    }
     log = DeclaredLog(table, what)
     engine, _ = log.gridded(grid)
     by_row = engine.fetch('SELECT "declared columns" FROM log ORDER BY "user"').column(0).to_pylist()

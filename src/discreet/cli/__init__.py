@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from discreet.cli import listing, offline, privacy, running
+from discreet.cli import columns, listing, offline, privacy, running
 from discreet.cli.settings import LearnerCommand
 from discreet.cli.terminal import Commands, say
 
@@ -63,6 +63,8 @@ app.command("plot")(running.plot)
 app.command("demo")(running.demo)
 app.command("calibrate")(privacy.calibrate)
 app.command("audit")(privacy.audit)
+app.command("declare")(columns.declare)
+app.command("check")(columns.check)
 app.command("fit")(offline.fit)
 app.command("verify")(offline.verify)
 app.command("evaluate")(offline.evaluate)

@@ -10,16 +10,29 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from discreet.cli.columns import (
+    Declare,
+    Interval,
+    Logs,
+    Propensity,
+    State,
+    Time,
+    declared,
+    grid_json,
+    show_grid,
+    spoken,
+)
 from discreet.cli.privacy import one_of
 from discreet.cli.terminal import compilation_notice, interrupted, note, say, say_json, show, working
 
 if TYPE_CHECKING:
     from discreet.bonuses import Kind
     from discreet.mdp import Floats
+    from discreet.offline.declaration import Declaration
     from discreet.people.logs import LogFormat
     from discreet.privacy.accounting import Budget
     from discreet.problem import Mask
@@ -29,11 +42,21 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON objec
 
 
 def fit(
-    logs: Annotated[list[str], typer.Argument(help="Parquet, CSV, Arrow or DuckDB files, or globs of them.")],
-    states: Annotated[str, typer.Option(help="How many, or a file with one name per line.", show_default=False)],
-    actions: Annotated[str, typer.Option(help="How many, or a file with one name per line.", show_default=False)],
-    horizon: Annotated[int, typer.Option(help="Steps per episode.", show_default=False)],
+    context: typer.Context,
+    logs: Logs,
     out: Annotated[Path, typer.Option(help="Folder for the policy and its certificate.", show_default=False)],
+    states: Annotated[
+        str | None, typer.Option(help="How many, or a file with one name per line.", show_default=False)
+    ] = None,
+    actions: Annotated[
+        str | None, typer.Option(help="How many, or a file with one name per line.", show_default=False)
+    ] = None,
+    horizon: Annotated[int | None, typer.Option(help="Steps per episode.", show_default=False)] = None,
+    declare: Declare = None,
+    state: State = None,
+    propensity: Propensity = None,
+    time: Time = None,
+    interval: Interval = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget per user.")] = None,
     delta: Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")] = 0.0,
     rho: Annotated[float | None, typer.Option(help="zCDP budget per user, instead of epsilon.")] = None,
@@ -132,6 +155,11 @@ def fit(
 
     discreet fit log.parquet --states 9 --actions 4 --horizon 5 --rho 1 --features phi.npy --out policy/
 
+    discreet fit stays.parquet --declare stays.toml --epsilon 1 --out policy/                     columns, not states
+
+    discreet fit stays.parquet --state "map:20..140/edges:65,75,95" --state "lactate:0..20/log,missing" --state
+    "ward:{A,B,C}" --propensity p_action --actions 3 --horizon 10 --epsilon 1 --out policy/
+
     discreet fit log.parquet --states 9 --actions 4 --horizon 5 --algorithm apvi --out open/        without privacy
 
     [bold]Then[/bold] discreet verify policy/, discreet evaluate policy/, and read policy/certificate.html.
@@ -141,24 +169,45 @@ def fit(
     from discreet.offline import certificate, spending
     from discreet.offline import fitting as offline
 
-    log = log_format(
-        states,
+    log: LogFormat | Declaration | None = declared(
+        context,
+        declare,
+        state,
         actions,
         horizon,
-        pooled,
         columns,
-        reward_range,
-        early_end,
-        episodes_per_user,
-        users,
-        not trust_bounds,
-        first_step,
-        ended_pays,
+        reward_range=reward_range,
+        early_end=early_end,
+        episodes_per_user=episodes_per_user,
+        first_step=first_step,
+        ended_pays=ended_pays,
+        propensity=propensity,
+        time=time,
+        interval=interval,
     )
+    known = start = None
+    if log is not None:
+        for option in spoken(context, ("trust_bounds", "rewards", "initial", "features", "known_successors")):
+            raise ValueError(f"{option} is for logs of numbered states, not of declared columns; leave it out")
+    else:
+        log = log_format(
+            needed("--states", states),
+            needed("--actions", actions),
+            needed("--horizon", horizon),
+            pooled,
+            columns,
+            reward_range,
+            early_end,
+            episodes_per_user,
+            users,
+            not trust_bounds,
+            first_step,
+            ended_pays,
+        )
+        known = None if rewards is None else read_rewards(rewards, log)
+        start = None if initial is None else start_of(initial, log)
     if seed is not None and seed < 0:
         raise ValueError(f"--seed is {seed}; it must be at least 0")
-    known = None if rewards is None else read_rewards(rewards, log)
-    start = None if initial is None else start_of(initial, log)
     kind = penalty_of(bonus)
     budget = None
     if algorithm not in offline.OPEN or epsilon is not None or rho is not None or delta:
@@ -189,6 +238,7 @@ def fit(
             total_epsilon=total_epsilon,
             purpose=purpose,
             operator=operator,
+            num_users=users if declare is not None or state else None,
         )
         fitted.save(out, sign)
     if repairs is not None:
@@ -207,6 +257,8 @@ def fit(
         say_json({**document, "folder": str(out)})
         return
     say(f"policy: {out} ({document['algorithm']['name']}: {document['algorithm']['why']})")
+    if fitted.policy.grid is not None:
+        show_grid(fitted.policy.grid, document["unit"]["users"])
     say(f"guarantee: {document['guarantee']['sentence']}, {document['unit']['users']:,} users")
     worth = document["estimate"]
     say(f"known: {100 * worth['covered_state_actions']:.0f} % of the state-action pairs")
@@ -227,6 +279,15 @@ def unwritten() -> Iterator[None]:
         if interrupted(error):
             error.add_note("nothing was written")
         raise
+
+
+Value = TypeVar("Value")
+
+
+def needed(option: str, value: Value | None) -> Value:
+    if value is None:
+        raise ValueError(f"{option} is missing; give it, or columns with --declare or --state")
+    return value
 
 
 def log_format(
@@ -594,3 +655,43 @@ def calibrate_offline(
         sheet.add_row(f"{each:g}", *(f"{both[name].users_needed:,}" for name in names))
     show(sheet)
     say(f"verdict for {users:,} users at ε = {epsilon:g}: {asked.verdict}")
+
+
+def calibrate_declared(
+    declaration: Declaration, users: int, epsilon: float, delta: float, neighbours: str, as_json: bool
+) -> None:
+    """What becomes of declared columns with so many users: known before any data is read."""
+    from discreet.people.logs import LogFormat
+    from discreet.privacy.accounting import Budget
+    from discreet.runs.feasibility import forecast
+
+    relation = one_of("--neighbours", neighbours)
+    budget = Budget.approximate(epsilon, delta) if delta else Budget.pure(epsilon)
+    grid = declaration.grid(users, budget, relation)
+    log = LogFormat(
+        grid.num_states,
+        declaration.num_actions,
+        declaration.horizon,
+        declaration.pooled,
+        episodes_per_user=declaration.episodes_per_user,
+        reward_range=declaration.reward_range,
+        ended_pays=declaration.ended_pays,
+    )
+    prospect = forecast(log, budget, users, relation)
+    if as_json:
+        say_json(
+            {
+                "users": users,
+                "epsilon": epsilon,
+                "delta": delta,
+                "grid": grid_json(grid),
+                "learners": {"one-hot": prospect.to_json()},
+                "verdict": prospect.verdict,
+            }
+        )
+        return
+    show_grid(grid, users)
+    say(f"states: {grid.num_states}, with {declaration.num_actions} actions in each")
+    say(f"unused columns: {', '.join(grid.unused) or 'none'}")
+    say(f"users needed: {grid.users_needed:,} for these bins, {grid.users_for_all:,} for all columns")
+    say(f"verdict for {users:,} users at ε = {epsilon:g}: {prospect.verdict}")

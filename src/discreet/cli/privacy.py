@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from discreet.cli.columns import Declare, State, declared, spoken
 from discreet.cli.terminal import compilation_notice, say, say_json, show
 
 if TYPE_CHECKING:
@@ -18,11 +19,14 @@ FAMILY_NAMES = {"N": "N visits", "T": "T transitions", "R": "R rewards", "losses
 
 
 def calibrate(
+    context: typer.Context,
     epsilon: Annotated[float, typer.Option(help="Privacy budget per user.", show_default=False)],
     states: Annotated[int, typer.Option(help="Number of states.")] = 6,
     actions: Annotated[int, typer.Option(help="Number of actions.")] = 2,
     horizon: Annotated[int, typer.Option(help="Steps per episode.")] = 20,
-    episodes: Annotated[int, typer.Option(help="Episodes; every episode is another user.")] = 20_000,
+    episodes: Annotated[
+        int, typer.Option("--episodes", "--users", help="Episodes; every episode is another user.")
+    ] = 20_000,
     delta: Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")] = 0.0,
     model: Annotated[str | None, typer.Option(help="joint, shuffle or local.", show_default="joint")] = None,
     schedule: Annotated[
@@ -40,6 +44,8 @@ def calibrate(
     dimension: Annotated[
         int | None, typer.Option(help="With --offline: of the features, for dp-pevi and dp-vapvi.")
     ] = None,
+    declare: Declare = None,
+    state: State = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
 ) -> None:
     """How much noise a budget needs, and whether one can learn with it. No data is touched.
@@ -57,18 +63,26 @@ def calibrate(
     discreet calibrate --offline --epsilon 1 --states 12 --actions 3 --horizon 10 --episodes 5000 --pooled
 
     discreet calibrate --offline --epsilon 1 --delta 1e-6 --dimension 10 --horizon 20 --episodes 5000
+
+    discreet calibrate --offline --epsilon 1 --declare stays.toml --users 10000      the bins of declared columns
     """
     check_epsilon(epsilon, largest=not offline)
     if offline:
-        from discreet.cli.offline import calibrate_offline
+        from discreet.cli.offline import calibrate_declared, calibrate_offline
 
         for option, given in (("--model", model), ("--schedule", schedule), ("--losses", losses or None)):
             if given is not None:
                 raise ValueError(f"a release from a log is made once, by its holder, of rewards; leave {option} out")
+        declaration = declared(context, declare, state, str(actions), horizon)
+        if declaration is not None:
+            for option in spoken(context, ("dimension", "pooled")):
+                raise ValueError(f"{option} is for logs of numbered states, not of declared columns; leave it out")
+            calibrate_declared(declaration, episodes, epsilon, delta, neighbours, as_json)
+            return
         calibrate_offline(states, actions, horizon, episodes, epsilon, delta, neighbours, pooled, as_json, dimension)
         return
-    if dimension is not None:
-        raise ValueError("--dimension is for learners from logs: give --offline too")
+    for option in spoken(context, ("dimension", "declare", "state")):
+        raise ValueError(f"{option} is for learners from logs: give --offline too")
     from discreet.privacy import calibration
 
     relation = one_of("--neighbours", neighbours)

@@ -136,13 +136,27 @@ def page(document: Mapping[str, Any]) -> str:
         f"<h2>Warnings</h2>{items(document['warnings']) if document['warnings'] else '<p>none</p>'}"
         f"<h2>What was spent before</h2>{rows(document['spending'])}"
         f"<h2>Who wrote it, when and with what</h2>{rows(document['origin'])}"
-        f"<h2>The problem</h2>{rows(document['problem'])}"
+        f"<h2>The problem</h2>{rows(document['problem'])}{_columns(document)}"
         f"<h2>The learner</h2>{rows(document['algorithm'])}"
         f"<h2>What the policy is worth</h2>{rows(document['estimate'])}"
         f"<h2>Ledger</h2><table><tr>{head}</tr>{body}</table>{_regression_table(document)}"
         f"<p>Scales and sensitivities are in the integers that carry the noise, those of regressions in units of "
         f"their noise. Written by discreet "
         f"{html.escape(str(document['version']))}.</p></html>\n"
+    )
+
+
+def _columns(document: Mapping[str, Any]) -> str:
+    """What was declared about columns, where that was done."""
+    stated = document.get("declaration")
+    if stated is None:
+        return ""
+    listed = "".join(f"<li>{html.escape(str(line))}</li>" for line in stated["columns"])
+    return (
+        "<h2>The columns that states are made of</h2><p>They were declared, in order of importance, before the log "
+        "was read; how finely each is cut follows from the declaration, the number of users and the budget by a "
+        f"public rule.</p><ol>{listed}</ol><pre>{html.escape(str(stated['text']))}</pre>"
+        f"<p>SHA-256 of the declaration: {html.escape(str(stated['digest']))}</p>"
     )
 
 

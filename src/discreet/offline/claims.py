@@ -12,9 +12,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from discreet.offline.declaration import Declaration, Grid
 from discreet.people.counts import Counts
 from discreet.policy import Policy
 from discreet.privacy.accounting import (
+    Budget,
     Guarantee,
     LedgerEntry,
     Neighbours,
@@ -83,6 +85,21 @@ def bound_text(enforced: bool, episodes_per_user: int, horizon: int) -> str:
     return f"{which} of every user by episode number, and of these the steps 0 to {horizon - 1}"
 
 
+def declaration_json(grid: Grid) -> dict[str, Any]:
+    """What was declared about the columns, and what became of them by the public rule."""
+    words = [
+        f"{column.name}: {'not used' if not cuts else ' | '.join(column.texts(cuts))}"
+        for column, cuts in zip(grid.declaration.states, grid.cuts, strict=True)
+    ]
+    return {
+        "digest": grid.declaration.digest,
+        "columns": words,
+        "unused": list(grid.unused),
+        "cuts": [list(cuts) for cuts in grid.cuts],
+        "text": grid.declaration.text,
+    }
+
+
 # What a certificate must be, derived again --------------------------------------------------------------------------
 
 
@@ -113,6 +130,7 @@ KEYS: dict[str, frozenset[str]] = {
     ),
     "ledger": _keys("users statistic mechanism norm sensitivity scale uses cost delta"),
     "regressions": _keys("statistic step matrix_deviation vector_deviations clipped_at"),
+    "declaration": _keys("digest columns unused cuts text"),
 }
 _TABULAR = _keys("bonus noise_per_visit_count counters")
 _LINEAR = _keys("dimension split penalty_factor")
@@ -175,6 +193,7 @@ def problems_of(document: Mapping[str, Any], policy: Policy) -> list[str]:
     facts = _facts(document)
     problems += _problem_problems(document, facts)
     problems += _policy_problems(document, facts, policy)
+    problems += _declaration_problems(document, facts, policy)
     problems += _text_problems(document, facts)
     problems += _guarantee_problems(document, facts) if facts.private else _open_problems(document)
     return problems + _spending_problems(document)
@@ -187,11 +206,15 @@ def _key_problems(document: Mapping[str, Any]) -> list[str]:
     if name not in SETTINGS:
         return [f"nothing is known about a learner {name!r}"]
     regressed = name in ("dp-pevi", "dp-vapvi")
+    optional = {"declaration"} & set(document)
     expected: list[tuple[str, Any, frozenset[str]]] = [
-        ("the certificate", document, KEYS[""] | ({"regressions"} if regressed else frozenset())),
+        ("the certificate", document, KEYS[""] | ({"regressions"} if regressed else frozenset()) | optional),
         ("algorithm", document["algorithm"], SETTINGS[name] | {"name", "why", "mode"}),
     ]
-    expected += [(key, document[key], KEYS[key]) for key in KEYS if key not in ("", "ledger", "regressions")]
+    expected += [
+        (key, document[key], KEYS[key]) for key in KEYS if key not in ("", "ledger", "regressions", "declaration")
+    ]
+    expected += [(key, document[key], KEYS[key]) for key in optional]
     for key in ("ledger", "regressions") if regressed else ("ledger",):
         expected += [(key, line, KEYS[key]) for line in document[key]]
     for where, section, keys in expected:
@@ -381,6 +404,42 @@ def _policy_problems(document: Mapping[str, Any], facts: Facts, policy: Policy) 
             if step not in listed and after.max() - after.min() > 1e-5:
                 problems.append(f"the {VARIANCES} do not list step {step}, after which values differ")
     return problems
+
+
+def _declaration_problems(document: Mapping[str, Any], facts: Facts, policy: Policy) -> list[str]:
+    """What was declared about columns against the policy, the problem and the unit."""
+    if "declaration" not in document:
+        return [] if policy.grid is None else ["the policy is of columns that its certificate does not name"]
+    stated, problem = document["declaration"], document["problem"]
+    declared = Declaration.from_toml(str(stated["text"]))
+    grid = Grid(declared, tuple(tuple(cuts) for cuts in stated["cuts"]))
+    said = (*declared.reward_range, declared.ended_pays, declared.early_end, declared.episodes_per_user)
+    due = (*problem["reward_range"], problem["ended_pays"], problem["early_end"], facts.episodes)
+    sizes = declared.num_actions, declared.horizon, declared.pooled, declared.action_names
+    rules = {
+        "the declaration is written as its content is": stated == declaration_json(grid),
+        "the policy's states are the declared columns'": policy.grid == grid
+        and policy.state_names == grid.state_names,
+        "the declared columns make the states of the problem": grid.num_states == facts.states,
+        "actions, steps, rewards and episodes are as declared": said == due
+        and sizes == (facts.actions, facts.horizon, facts.pooled, policy.action_names),
+        "columns are cut by the public rule": grid.cuts in _public_cuts(document, facts, declared),
+    }
+    return [f"not so: {rule}" for rule, holds in rules.items() if not holds]
+
+
+def _public_cuts(
+    document: Mapping[str, Any], facts: Facts, declared: Declaration
+) -> set[tuple[tuple[int, ...], ...]]:
+    """Where the rule cuts columns for so many users and the stated budget, up to the margin of its numbers."""
+    guarantee = document["guarantee"]
+    strength = declared.strength(Budget.pure(math.inf))
+    if guarantee["rho"] is not None:
+        strength = declared.strength(Budget.zcdp(_number(guarantee, "rho")), guarantee["neighbours"])
+    elif guarantee["epsilon"] is not None:
+        strength = declared.strength(Budget.pure(_number(guarantee, "epsilon")), guarantee["neighbours"])
+    margins = (1.0 - 1e-6, 1.0, 1.0 + 1e-6)
+    return {declared.grid_at(facts.users, strength * margin).cuts for margin in margins}
 
 
 def _text_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:

@@ -15,7 +15,7 @@ import re
 import tomllib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from itertools import pairwise, product
 from typing import Any
@@ -33,6 +33,8 @@ FIRST_BINS, MOST_BINS = 4, 10
 MOST_COLUMNS, MOST_EDGES, MOST_NAMES = 8, 32, 63
 #: S·A ≤ max(LEAST_CELLS, n·ε/USERS_PER_CELL).
 LEAST_CELLS, USERS_PER_CELL = 12, 60.0
+#: More ε gives no finer bins (people differ, too), and S·A·S stays small enough to be held in memory.
+MOST_STRENGTH, MOST_MOVES = 10.0, 20_000_000
 #: With `log` and a range from 0, bins are even in log(x + range/20): a logarithm needs something to start from.
 LOG_START = 20.0
 LARGEST = 1.7976931348623157e308
@@ -321,8 +323,8 @@ class Declaration:
             raise ValueError(f"early_end is {self.early_end!r}; it must be 'absorb' or 'keep'")
         if self.time is not None and (self.step is not None or self.first_step):
             raise ValueError("the declaration has both step and time; expected one of both, for steps come from one")
-        if self.interval is not None and (self.time is None or not 0.0 < self.interval < math.inf):
-            raise ValueError(f"interval is {self.interval}; it is a length above 0 between timestamps and needs time")
+        if self.interval is not None and (self.time is None or not 1e-3 <= self.interval < math.inf):
+            raise ValueError(f"interval is {self.interval:g}; it needs time, and is at least a millisecond")
         taken: dict[str, str] = {}
         for role in ROLES:
             column = getattr(self, role)
@@ -402,9 +404,13 @@ class Declaration:
         In declared order each column gets its first four bins (its names, its declared edges) if they fit, the first
         one as many as fit; then all grow in turns to at most ten. No number here depends on anybody's values.
         """
+        return self.grid_at(num_users, self.strength(budget, neighbours))
+
+    def grid_at(self, num_users: int, strength: float) -> Grid:
+        """The same, from `strength`."""
         stages = self.num_actions * (1 if self.pooled else self.horizon)
-        strength = self.strength(budget, neighbours)
         limit = max(LEAST_CELLS, num_users * strength / USERS_PER_CELL) / stages
+        limit = min(limit, math.sqrt(MOST_MOVES / stages))
         bins = [0] * len(self.states)
 
         def fits(i: int, number: int) -> bool:
@@ -427,25 +433,23 @@ class Declaration:
 
         def needed(numbers: Sequence[int]) -> int:
             cells = stages * math.prod(c.size(b) for c, b in zip(self.states, numbers, strict=True) if b)
-            return 1 if strength == math.inf else math.ceil(USERS_PER_CELL * cells / strength)
+            return math.ceil(USERS_PER_CELL * cells / strength)
 
         cuts = tuple(column.cuts(b) if b else () for column, b in zip(self.states, bins, strict=True))
         return Grid(self, cuts, needed(bins), needed([column.first_bins for column in self.states]))
 
     def strength(self, budget: Budget, neighbours: Neighbours = "replace") -> float:
         """ε, or what a Gaussian budget is worth: √(8Hρ). Zero-out: twice that, for one user moves half as much."""
-        if budget.kind == "pure":
-            epsilon = budget.total("laplace")
-        else:
-            epsilon = math.sqrt(8.0 * self.horizon * budget.total("gaussian"))
-        return epsilon * (1.0 if neighbours == "replace" else 2.0)
+        spent = budget.total("laplace" if budget.kind == "pure" else "gaussian")
+        epsilon = spent if budget.kind == "pure" else math.sqrt(8.0 * self.horizon * spent)
+        return min(MOST_STRENGTH, epsilon * (1.0 if neighbours == "replace" else 2.0))
 
 
 ROLES = (
     *("user", "episode", "step", "time", "action", "reward"),
     *("terminated", "done", "truncated", "propensity"),
 )
-KEYS = tuple(field.name for field in fields(Declaration) if field.name != "states")
+KEYS = tuple(key.name for key in fields(Declaration) if key.name != "states")
 COLUMN_KEYS = ("name", "range", "log", "edges", "names", "missing")
 
 
@@ -547,8 +551,8 @@ class Grid:
 
     declaration: Declaration
     cuts: tuple[tuple[int, ...], ...]
-    users_needed: int = 0
-    users_for_all: int = 0
+    users_needed: int = field(default=0, compare=False)
+    users_for_all: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         states = self.declaration.states

@@ -19,9 +19,11 @@ from discreet.catalog import ALGORITHMS as CATALOG
 from discreet.catalog import MODES, Algorithm
 from discreet.mdp import FiniteMDP, Floats, distributions
 from discreet.offline import certificate, claims, spending
+from discreet.offline.declaration import Declaration
 from discreet.offline.learners import Outcome, Task, scale_of
 from discreet.people.counting import LoggedData, Repairs
 from discreet.people.logs import LONGEST, LogFormat
+from discreet.people.stays import DeclaredLog
 from discreet.planning import optimal_plan, policy_value, uniform_policy
 from discreet.policy import Policy
 from discreet.privacy.accounting import Budget, Neighbours, compose_parallel, no_privacy, unit_text
@@ -153,7 +155,7 @@ def from_logs(name: str) -> Algorithm:
 
 def fit(
     source: Any,
-    log: LogFormat,
+    log: LogFormat | Declaration,
     budget: Budget | None = None,
     *,
     algorithm: str = "auto",
@@ -173,6 +175,7 @@ def fit(
     total_epsilon: float | None = None,
     purpose: str | None = None,
     operator: str | None = None,
+    num_users: int | None = None,
 ) -> Fitted:
     """Learn a policy from a log under a budget; without a seed the noise is cryptographically secure.
 
@@ -188,12 +191,31 @@ def fit(
     `plan_horizon`: plan for so many steps although only the log's `horizon` first ones of every episode count, where
     what happens does not depend on the step (pooled): fewer steps per user need less noise.
 
+    A `Declaration` in the place of the log's format: the log has columns, whose bins follow from it, the budget and
+    the number of users (declared as `num_users`, or that of the names in the log); `rewards`, `initial`, `features`
+    and `successors` speak of numbered states and are refused.
+
     `ledger`: the file that records what is spent on these people (`spending`); beside the log unless stated, none for
     sources in memory. What it comes to is refused above `total_epsilon`, once that was declared. `purpose` and
     `operator` are written there and into the certificate.
     """
     origin = _origin(operator, purpose)
     noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
+    opened, columns, grid = source, None, None
+    if isinstance(log, Declaration):
+        numbered = {"rewards": rewards, "initial": initial, "features": features, "successors": successors}
+        for name in (name for name, given in numbered.items() if given is not None):
+            raise ValueError(f"{name} are given by the number of a state; declared columns have bins instead")
+        cost, where = (
+            spending.cost_of(budget, neighbours),
+            spending.beside(source) if ledger is None else Path(ledger),
+        )
+        if where is not None:  # before anything is read
+            spending.check(where, cost, total_epsilon)
+        columns = DeclaredLog(source, log, table)
+        num_users = columns.num_users if num_users is None else num_users
+        grid = log.grid(num_users, Budget.pure(math.inf) if budget is None else budget, neighbours)
+        opened, log = columns.gridded(grid, num_users)
     declared = _declared_rewards(rewards, log)
     start = None if initial is None else distributions("initial", initial)
     if start is not None and start.shape != (log.num_states,):
@@ -220,7 +242,7 @@ def fit(
     elif total_epsilon is not None:
         raise ValueError("total_epsilon is compared with what a ledger records; say where that is kept")
     log = replace(log, first_visits=name == "one-hot" and log.pooled and spent.kind != "pure")
-    data = LoggedData(source, log, table)
+    data = LoggedData(opened, log, table)
     log = data.log
     choice = choose(algorithm, log, budget, neighbours, data.num_users, mode, phi is not None)
     task = Task(
@@ -240,6 +262,8 @@ def fit(
         split,
         declared=structure,
         plan_horizon=plan_horizon,
+        grid=grid,
+        columns=columns,
     )
     learn = FROM_LOGS[choice.algorithm].learn
     assert learn is not None
@@ -400,7 +424,8 @@ def _fitted(
     assert actions is not None
     chosen = np.take_along_axis(learned.known, actions[..., None], axis=2)[..., 0]
     values = scale_of(log, len(actions)).in_units(plan.value[: len(actions)])
-    policy = Policy(actions, values, chosen, log.num_actions, log.state_names, log.action_names, log.pooled)
+    names = log.state_names if task.grid is None else task.grid.state_names
+    policy = Policy(actions, values, chosen, log.num_actions, names, log.action_names, log.pooled, task.grid)
     private = FROM_LOGS[choice.algorithm].private
     parts = learned.parts if private else {}
     found = list(parts.values()) or [no_privacy()]
@@ -462,6 +487,8 @@ def _fitted(
     }
     if learned.regressions and private:
         document["regressions"] = list(learned.regressions)
+    if task.grid is not None:
+        document["declaration"] = claims.declaration_json(task.grid)
     notices = (*learned.repairs.sentences(),)
     if notices:
         notices = (*notices, "these numbers are not private: keep them with the log")

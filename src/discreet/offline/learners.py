@@ -14,8 +14,10 @@ from discreet.agents.one_hot import Estimate, OneHotVI
 from discreet.agents.vapvi import VAPVI
 from discreet.bonuses import Kind
 from discreet.mdp import Floats, Ints
+from discreet.offline.declaration import Grid
 from discreet.people.counting import LoggedData, Repairs
 from discreet.people.logs import LogFormat
+from discreet.people.stays import DeclaredLog
 from discreet.planning import Plan, possible_values, tie_order
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
 from discreet.privacy.noise import NoiseSource
@@ -63,6 +65,8 @@ class Task:
     split: bool = False  # half of the users for the variances
     declared: PublicStructure = NOTHING_DECLARED  # which successors can occur
     plan_horizon: int | None = None  # steps to plan for, where fewer count
+    grid: Grid | None = None  # what the states are, where columns were declared
+    columns: DeclaredLog | None = None  # the log with these columns
 
     @property
     def worst(self) -> float | None:

@@ -183,6 +183,7 @@ class Engine(Protocol):
 
     name: str  # of the source itself; `log` is it, or a view of it
     delimited: bool  # the log is delimited text: a row without any value is a malformed line
+    typed: bool  # the source states the types of its columns: one of text was meant as text
     numbering: str  # a number from 1 for every row, in any order
 
     def kinds(self) -> dict[str, Kind]:
@@ -220,7 +221,7 @@ class DuckDB:
     numbering = "row_number() OVER ()"
 
     def __init__(self, threads: int | None = None, name: str = "log") -> None:
-        self.delimited, self.name = False, name
+        self.delimited, self.typed, self.name = False, False, name
         self._checked: Callable[[], Any] | None = None  # the log once more, of files whose text may be none
         self.connection = duckdb.connect()
         self.connection.execute("SET preserve_insertion_order = false")
@@ -302,7 +303,7 @@ class Spark:
     numbering = "row_number() OVER (ORDER BY 1)"
 
     def __init__(self, session: Any, delimited: bool = False, name: str = "log") -> None:
-        self.session, self.delimited, self.name = session, delimited, name
+        self.session, self.delimited, self.typed, self.name = session, delimited, not delimited, name
 
     def quoted(self, column: str) -> str:
         return "`" + column.replace("`", "``") + "`"
@@ -386,6 +387,7 @@ def open_log(source: Any, table: str | None = None, name: str = "log") -> Engine
     ):
         _open_files(engine, [source] if isinstance(source, (str, Path)) else list(source), table)
         return engine
+    engine.typed = not (isinstance(source, Mapping) or _module(source) == "pandas")
     try:
         engine.register(name, checked(_in_memory(source)))
     except duckdb.NotImplementedException:
@@ -453,6 +455,7 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
     if table is not None and suffix not in (".duckdb", ".db"):
         raise ValueError(f"{paths[0]} is no database; a table can be named only in a .duckdb file")
     connection = engine.connection
+    engine.typed = suffix not in DELIMITERS
     if suffix in DELIMITERS:
         with _damaged(paths):
             connection.register(engine.name, TextLog.opened(paths, suffix))
@@ -464,10 +467,10 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
         options = "union_by_name = true, can_have_nan = true"
         with _damaged(paths):
             connection.execute(f"CREATE TEMP VIEW {engine.name} AS SELECT * FROM read_parquet([{listed}], {options})")
-        engine._checked = lambda: checked(_parquet(paths))
+        engine._checked = lambda: checked(_unified(paths, "parquet"))
     elif suffix in (".arrow", ".feather"):
         with _damaged(paths):
-            connection.register(engine.name, checked(pyarrow.dataset.dataset(paths, format="ipc")))
+            connection.register(engine.name, checked(_unified(paths, "ipc")))
     elif suffix in (".duckdb", ".db"):
         if table is None:
             raise ValueError(f"{paths[0]} is a database; name the table in it (--table)")
@@ -483,9 +486,11 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
         raise ValueError(f"{paths[0]} is of no known kind; expected .parquet, .csv, .tsv, .arrow or .duckdb")
 
 
-def _parquet(paths: Sequence[str]) -> Any:
-    schema = pa.unify_schemas([pyarrow.parquet.read_schema(path) for path in paths], promote_options="permissive")
-    return pyarrow.dataset.dataset(paths, schema=schema, format="parquet")
+def _unified(paths: Sequence[str], kind: str) -> Any:
+    """Files as one dataset with all their columns; those that a file does not have are null there."""
+    schemas = [pyarrow.dataset.dataset(path, format=kind).schema for path in paths]
+    schema = pa.unify_schemas(schemas, promote_options="permissive")
+    return pyarrow.dataset.dataset(list(paths), schema=schema, format=kind)
 
 
 @contextmanager
@@ -508,6 +513,22 @@ def parquet_schemas(source: Any) -> list[pa.Schema]:
     return (
         [pyarrow.parquet.read_schema(path) for path in paths] if {_suffix(p) for p in paths} == {".parquet"} else []
     )
+
+
+def columns_of_files(source: Any) -> dict[str, frozenset[str]]:
+    """The columns of every file that a source names; none for other sources and databases."""
+    patterns = [source] if isinstance(source, (str, Path)) else source
+    if not isinstance(patterns, Sequence) or not all(isinstance(item, (str, Path)) for item in patterns):
+        return {}
+    paths = [path for pattern in patterns for path in _matching(str(pattern))]
+    suffix = {_suffix(path) for path in paths}.pop()
+    if suffix in DELIMITERS:
+        files = TextLog.opened(paths, suffix).files
+        return {file.path: frozenset(name for name in file.columns if name is not None) for file in files}
+    kinds = {".parquet": "parquet", ".arrow": "ipc", ".feather": "ipc"}
+    if suffix not in kinds:
+        return {}
+    return {path: frozenset(pyarrow.dataset.dataset(path, format=kinds[suffix]).schema.names) for path in paths}
 
 
 def _matching(pattern: str) -> list[str]:

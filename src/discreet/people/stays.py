@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from discreet.mdp import Floats, Ints
 from discreet.offline.declaration import ROLES, Column, Declaration, Grid
 from discreet.people.counting import LoggedData, Repairs, _episode, _number, _who_of
-from discreet.people.logs import Engine, Kind, LogFormat, open_log
+from discreet.people.logs import LONGEST, Engine, Kind, LogFormat, columns_of_files, open_log
 
 #: What the source is called while `log` is a view of it.
 SOURCE = "columns_of_people"
@@ -26,8 +26,8 @@ FINITE = "BETWEEN CAST('-1.7976931348623157E308' AS DOUBLE) AND CAST('1.79769313
 NEEDED = ("user", "action", "reward")
 #: Where a row leads.
 ON, ENDED, UNKNOWN = 0, 1, 2
-#: Later intervals are beyond every horizon.
-LATEST = 1_000_000_000
+#: Moments, in seconds, and rewards of one row are at most this, so that differences and sums are numbers.
+LATEST, MOST_PAID = 10**15, 1e290
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +70,15 @@ def read_stays(
 
 
 class DeclaredLog:
-    """A log that has been opened and found to have the declared columns, by its schema alone."""
+    """A log that has been opened and found to have the declared columns, by its schema alone.
+
+    `gridded` and `stays` open it anew, so that what came of one stays what it is.
+    """
 
     def __init__(self, source: Any, declaration: Declaration, table: str | None = None) -> None:
         self.declaration = declaration
-        self.engine = open_log(source, table, SOURCE)
-        self.engine.keep("log", f"SELECT * FROM {self.engine.name}", False)
+        self._source, self._table = (source.read_all() if hasattr(source, "read_all") else source), table
+        self.engine = self._opened()
         self.kinds = self.engine.kinds()
         self.timestamps = self.engine.timestamps()
         _check(self)
@@ -86,6 +89,11 @@ class DeclaredLog:
             and (role not in ("step", "time", "propensity") or _wanted(declaration, role))
         }
         self.num_users = self._users()
+
+    def _opened(self) -> Engine:
+        engine = open_log(self._source, self._table, SOURCE)
+        engine.keep("log", f"SELECT * FROM {engine.name}", False)
+        return engine
 
     def _users(self) -> int:
         """How many users the log names: public."""
@@ -102,12 +110,13 @@ class DeclaredLog:
         text = any(self.kinds[column.name] == "text" for column in columns)
         passed = ", ".join(f"role_{role}" for role in self._shown)
         query = f"SELECT {passed}, {state} AS state FROM ({self._cells(columns)}) AS cells"
-        self.engine.keep("placed", query, text or self.declaration.time is not None)
-        return self._counted("placed", "state", grid.num_states, num_users)
+        engine = self._opened()
+        engine.keep("placed", query, text or self.declaration.time is not None)
+        return engine, self._counted(engine, "placed", "state", grid.num_states, num_users)
 
     def stays(self, num_users: int | None = None) -> Stays:
         """The rows that count, in memory: what is counted is the number of a row, by which the rest is looked up."""
-        states, engine = self.declaration.states, self.engine
+        states, engine = self.declaration.states, self._opened()
         placed = [
             f"CAST({column.sql(f'v{i}', None, engine.literal)} AS INT) AS b{i}" for i, column in enumerate(states)
         ]
@@ -117,8 +126,7 @@ class DeclaredLog:
         rows = int(engine.fetch("SELECT count(*) FROM numbered").column(0)[0].as_py())
         whole = " AND ".join(f"b{i} < {column.num_fine}" for i, column in enumerate(states) if not column.missing)
         number = f"CASE WHEN {whole} THEN number - 1 END" if whole else "number - 1"
-        _, log = self._counted("numbered", number, max(rows, 1), num_users)
-        data = LoggedData(engine, log)
+        data = LoggedData(engine, self._counted(engine, "numbered", number, max(rows, 1), num_users))
         found, log = data.trajectories(), data.log
         names = [f"b{i}" for i in range(len(states))]
         kept = engine.fetch(f"SELECT {', '.join([*names, 'chance'])} FROM numbered ORDER BY number")
@@ -146,6 +154,17 @@ class DeclaredLog:
             found.repairs,
         )
 
+    def whole(self, used: Sequence[str]) -> tuple[Engine, LogFormat]:
+        """The log with one state, that of all rows in which no used column is missing without a bin for it."""
+        columns = [column for column in self.declaration.states if column.name in used and not column.missing]
+        bins = [f"{column.sql(f'v{self._place(column)}', None, self.engine.literal)}" for column in columns]
+        complete = [f"{text} < {column.num_fine}" for column, text in zip(columns, bins, strict=True)]
+        state = f"CASE WHEN {' AND '.join(complete)} THEN 0 END" if complete else "0"
+        passed = ", ".join(f"role_{role}" for role in self._shown)
+        engine = self._opened()
+        engine.keep("placed", f"SELECT {passed}, {state} AS state FROM ({self._cells(columns)}) AS cells", True)
+        return engine, self._counted(engine, "placed", "state", 1, None)
+
     # The text -------------------------------------------------------------------------------------------------------
 
     @property
@@ -157,9 +176,9 @@ class DeclaredLog:
     def _place(self, column: Column) -> int:
         return self.declaration.states.index(column)
 
-    def _counted(self, table: str, state: str, num_states: int, num_users: int | None) -> tuple[Engine, LogFormat]:
-        """`log` as a view of a table in which columns are named after their roles, and how to read it."""
-        declaration, quoted = self.declaration, self.engine.quoted
+    def _counted(self, engine: Engine, table: str, state: str, num_states: int, num_users: int | None) -> LogFormat:
+        """Make `log` a view of a table in which columns are named after their roles; how to read it."""
+        declaration, quoted = self.declaration, engine.quoted
         named = {role: self.roles[role] for role in self._shown if role in self.roles}
         for role, name in (("step", "step"), ("state", "declared columns")):
             while role not in self.roles and name in named.values():
@@ -167,8 +186,8 @@ class DeclaredLog:
             named.setdefault(role, name)
         shown = {name: f"role_{role}" for role, name in reversed(named.items()) if role != "state"}
         columns = ", ".join(f"{value} AS {quoted(name)}" for name, value in shown.items())
-        self.engine.keep("log", f"SELECT {columns}, {state} AS {quoted(named['state'])} FROM {table}", False)
-        return self.engine, LogFormat(
+        engine.keep("log", f"SELECT {columns}, {state} AS {quoted(named['state'])} FROM {table}", False)
+        return LogFormat(
             num_states,
             declaration.num_actions,
             declaration.horizon,
@@ -184,7 +203,7 @@ class DeclaredLog:
             ended_pays=declaration.ended_pays,
         )
 
-    def _value(self, name: str) -> tuple[str, Kind]:
+    def value(self, name: str) -> tuple[str, Kind]:
         """A column of the source, and its kind."""
         kind, value = self.kinds[name], "l." + self.engine.quoted(name)
         return (f"CAST({value} AS STRING)" if kind == "text" else value), kind
@@ -194,19 +213,19 @@ class DeclaredLog:
         columns, and `chance` the propensity, if it is one. All names are ours, whatever those of the source are."""
         parts = []
         for column in columns:
-            value, kind = self._value(column.name)
+            value, kind = self.value(column.name)
             read = _double(self.engine, value, kind) if column.numeric else f"CAST({value} AS STRING)"
             parts.append(f"{read} AS v{self._place(column)}")
         said = "CAST(NULL AS DOUBLE)"
         if self.declaration.propensity is not None:
-            said = _double(self.engine, *self._value(self.declaration.propensity))
+            said = _double(self.engine, *self.value(self.declaration.propensity))
         parts.append(f"{said} AS said")
         values = [f"v{self._place(column)}" for column in columns]
         values.append("CASE WHEN said > 0 AND said <= 1 THEN said END AS chance")
         if self.declaration.time is not None:
             return self._timed(parts, values)
         roles = [f"role_{role}" for role in self._shown]
-        raw = [f"{self._value(self.roles[role])[0]} AS role_{role}" for role in self._shown]
+        raw = [f"{self.value(self.roles[role])[0]} AS role_{role}" for role in self._shown]
         read = f"SELECT {', '.join([*raw, *parts])} FROM {self.engine.name} AS l"
         return f"SELECT {', '.join([*roles, *values])} FROM ({read}) AS r"
 
@@ -214,20 +233,21 @@ class DeclaredLog:
         """The same where steps come from timestamps. What happens in one interval is one step: the columns and the
         action of its first row, the sum of the rewards that are numbers, and the end if any row says so."""
         engine, declaration, roles = self.engine, self.declaration, self.roles
-        person, stay = _who_of(*self._value(roles["user"])), "0"
+        person, stay = _who_of(*self.value(roles["user"])), "0"
         if "episode" in roles:
-            stay = _episode(engine, *self._value(roles["episode"]))
+            stay = _episode(engine, *self.value(roles["episode"]))
         shown = [role for role in self._shown if role != "step"]
         numbers = [role for role in ("reward", "terminated", "done", "truncated") if role in shown]
         raw = [
-            f"{_double(engine, *self._value(roles[role])) if role in numbers else self._value(roles[role])[0]} "
+            f"{_double(engine, *self.value(roles[role])) if role in numbers else self.value(roles[role])[0]} "
             f"AS raw_{role}"
             for role in shown
         ]
         own = [f"{person} AS person", f"{stay} AS stay", f"{self._moment()} AS said_moment"]
         read = f"SELECT {', '.join([*raw, *parts, *own])} FROM {engine.name} AS l"
         # what is no moment, or nobody's, is a row of its own that no other is compared with
-        sound = f"SELECT r.*, CASE WHEN said_moment {FINITE} THEN said_moment END AS moment FROM ({read}) AS r"
+        possible = f"said_moment BETWEEN -{LATEST} AND {LATEST}"
+        sound = f"SELECT r.*, CASE WHEN {possible} THEN said_moment END AS moment FROM ({read}) AS r"
         bucket = "dense_rank() OVER (PARTITION BY person, stay ORDER BY moment) - 1"
         if declaration.interval is not None:
             first = "min(moment) OVER (PARTITION BY person, stay)"
@@ -235,7 +255,8 @@ class DeclaredLog:
         located = "CASE WHEN moment IS NOT NULL AND person IS NOT NULL"
         placed = f"SELECT s.*, {located} THEN {bucket} END AS bucket FROM ({sound}) AS s"
         together = "OVER (PARTITION BY person, stay, bucket)"
-        merged = {"reward": f"sum(CASE WHEN raw_reward {FINITE} THEN raw_reward END) {together}"}
+        bounded = f"CASE WHEN raw_reward {FINITE} THEN least(greatest(raw_reward, {-MOST_PAID}), {MOST_PAID}) END"
+        merged = {"reward": f"sum({bounded}) {together}"}
         merged |= {role: f"max(raw_{role}) {together}" for role in numbers[1:]}
         # rows without a moment are in one window with each other, and must not be: there each keeps its own
         joined = [
@@ -245,7 +266,7 @@ class DeclaredLog:
             for role in shown
         ]
         rank = "rank() OVER (PARTITION BY person, stay, bucket ORDER BY moment) AS place"
-        whole = f"CASE WHEN bucket <= {LATEST} THEN CAST(bucket AS INT) WHEN bucket IS NOT NULL THEN {LATEST} END"
+        whole = f"CASE WHEN bucket <= {LONGEST} THEN CAST(bucket AS INT) WHEN bucket IS NOT NULL THEN {LONGEST} END"
         return (
             f"SELECT {', '.join(f'role_{role}' for role in shown)}, {whole} AS role_step, {', '.join(values)} "
             f"FROM (SELECT p.*, {', '.join(joined)}, {rank} FROM ({placed}) AS p) AS m "
@@ -255,7 +276,7 @@ class DeclaredLog:
     def _moment(self) -> str:
         """The time of a row in seconds."""
         assert self.declaration.time is not None
-        value, kind = self._value(self.declaration.time)
+        value, kind = self.value(self.declaration.time)
         if self.declaration.time in self.timestamps:
             return self.engine.seconds(value)
         number = _double(self.engine, value, kind)
@@ -289,16 +310,7 @@ def _check(log: DeclaredLog) -> None:
             raise ValueError(f"the log has no column {names}; its first line must name the columns")  # is it a row?
         raise ValueError(f"the log has no column {names}, which is declared; its columns are {', '.join(kinds)}")
     for column in declaration.states:
-        kind = kinds[column.name]
-        if column.numeric and kind == "other":
-            raise ValueError(
-                f"column {column.name!r} holds neither numbers, bools nor text; it is declared as a range"
-            )
-        if not column.numeric and kind in ("float", "other"):
-            held = "numbers with fractions" if kind == "float" else "neither numbers, bools nor text"
-            raise ValueError(
-                f"column {column.name!r} holds {held} and is declared by names; declare a range, perhaps with edges"
-            )
+        _check_kind(column, kinds[column.name], log.engine.typed)
     for role in ("step", "reward", "propensity", "terminated", "done", "truncated"):
         name = declaration.column(role)
         if (role in roles or role in ("terminated", "done", "truncated")) and kinds.get(name) == "other":
@@ -306,3 +318,22 @@ def _check(log: DeclaredLog) -> None:
     time = declaration.time
     if time is not None and kinds[time] == "other" and time not in log.timestamps:
         raise ValueError(f"column {time!r} holds neither timestamps, numbers nor text; it is declared as time")
+    needed = [declaration.column(role) for role in roles]
+    needed += [column.name for column in declaration.states if not column.missing]
+    files = columns_of_files(log._source)
+    for name in needed:
+        without = [path for path, names in files.items() if name not in names]
+        if without:
+            raise ValueError(
+                f"column {name!r} is in {len(files) - len(without)} of {len(files)} files and not in {without[0]}; "
+                "give files that have it, or declare what is missing as a bin (missing)"
+            )
+
+
+def _check_kind(column: Column, kind: Kind, typed: bool) -> None:
+    """Whether a column can hold what is declared of it."""
+    held = {"text": "text", "float": "numbers with fractions", "other": "neither numbers, bools nor text"}.get(kind)
+    if column.numeric and (kind == "other" or (kind == "text" and typed)):
+        raise ValueError(f"column {column.name!r} holds {held} and is declared as a range; expected numbers or names")
+    if not column.numeric and kind in ("float", "other"):
+        raise ValueError(f"column {column.name!r} holds {held} and is declared by names; expected a range or edges")
