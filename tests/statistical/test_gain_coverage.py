@@ -109,7 +109,8 @@ def policy(w: World, name: str, rng: np.random.Generator) -> np.ndarray:
 
 def asked(kind: str, name: str, seed: int) -> tuple[float, Answer]:
     """The true gain and what is said about it."""
-    rng = np.random.default_rng([KINDS.index(kind), POLICIES.index(name), seed])
+    key = [KINDS.index(kind), POLICIES.index(name), seed]
+    rng = np.random.default_rng(key)
     w = world(rng, kind)
     actions = policy(w, name, rng)
     alpha, users = float(rng.choice([0.1, 0.25, 0.5])), int(rng.choice([600, 2000]))
@@ -122,8 +123,8 @@ def asked(kind: str, name: str, seed: int) -> tuple[float, Answer]:
     budget = Budget.approximate(1.0, 1e-6) if kind == "gaussian" else Budget.pure(1.0)
     stays = log_of(w, rng, users, each)
     grid = Grid(declaration, (tuple(range(S - 1)),))
-    answer = ask(stays, grid, actions, Question(declaration, users, alpha, budget), NoiseSource.seeded(seed))
-    return truth, answer
+    noise = NoiseSource.seeded(np.random.SeedSequence(key))
+    return truth, ask(stays, grid, actions, Question(declaration, users, alpha, budget), noise)
 
 
 def outcomes(kind: str, first: int = 0, logs: int = LOGS) -> dict[str, list[tuple[float, Answer]]]:

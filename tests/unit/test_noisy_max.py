@@ -39,7 +39,7 @@ def test_geometric_noise_has_its_law_and_no_other(scale):
     assert drawn.min() == 0
     for factor, same in ((1.0, True), (0.7, False), (1.3, False)):
         law = Geometric(scale * factor)
-        edges = np.unique(np.floor(scale * np.array([0, 0.3, 0.7, 1, 1.5, 2, 3, 4])))
+        edges = np.unique([0.0, 1.0, *np.floor(scale * np.array([0.3, 0.7, 1, 1.5, 2, 3, 4]))])
         upper = np.append(law.tail(edges - 1), 0.0)
         expected = 200_000 * (upper[:-1] - upper[1:])
         seen = np.histogram(drawn, [*edges, np.inf])[0]

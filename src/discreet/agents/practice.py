@@ -65,7 +65,7 @@ def cuts(tree: Tree, num_columns: int) -> Cuts:
     used = [tuple(sorted(set(tree.thresholds[tree.columns == c].tolist()))) for c in range(num_columns)]
     shape = [len(part) + 1 for part in used]
     cells = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1)
-    inside = np.zeros((len(cells), num_columns), dtype=np.int64)
+    inside = np.zeros((len(cells), num_columns), dtype=np.uint8)
     for c, part in enumerate(used):
         if part:  # a bin of the cell: its upper end, or one past the last threshold
             inside[:, c] = np.append(part, part[-1] + 1)[cells[:, c]]

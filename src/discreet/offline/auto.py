@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from discreet.agents.one_hot import OneHotVI
-from discreet.agents.practice import AS_NOW, commonest, cuts, returns, shares
+from discreet.agents.practice import AS_NOW, Returns, commonest, cuts, returns, shares
 from discreet.kernels.gains import stepwise_gains
 from discreet.mdp import Floats, Ints
 from discreet.offline.declaration import Declaration, Grid
 from discreet.people.counting import StepCounts
 from discreet.people.counts import CountSpec
-from discreet.people.stays import ENDED, Stays
+from discreet.people.stays import ENDED, ON, Stays
 from discreet.planning import possible_values
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, Noise, guarantee_of, unit_text
 from discreet.privacy.noise import NoiseSource
@@ -28,6 +28,7 @@ from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.trust.behaviour import BehaviourTree
 from discreet.privacy.trust.gains import GainChoice, ReturnHistogram
 from discreet.privacy.trust.one_hot import OneHot
+from discreet.problem import Mask
 from discreet.releases.histograms import Cells
 from discreet.releases.trees import PrivateTree
 
@@ -55,9 +56,13 @@ class Learned:
     states: Grid
     actions: Ints  # (H, S), AS_NOW where the release says nothing better
     values: Floats  # (H, S) cautious totals, scaled
+    known: Mask  # (H, S, A) of which actions something is known
     guarantee: Guarantee
-    chosen: str  # one of NAMES
     settings: dict[str, Any]
+
+    @property
+    def chosen(self) -> str:
+        return str(self.settings["chosen"])
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class Plan:
     budget: Budget
     neighbours: Neighbours = "replace"
     safe: bool = False
+    ends: bool = True  # whether a stay can end, and
     unknown: bool = True  # whether a step may lead nobody knows where
 
     @property
@@ -136,18 +142,27 @@ class Plan:
     def cells(self) -> Cells:
         d = self.declaration
         return Cells.of(
-            self.grid.num_states, d.num_actions, d.horizon, d.pooled, True, False, None, self.unknown, ended_rate(d)
+            self.grid.num_states,
+            d.num_actions,
+            d.horizon,
+            d.pooled,
+            self.ends,
+            False,
+            None,
+            self.unknown,
+            ended_rate(d),
         )
 
     @property
     def spec(self) -> CountSpec:
         d = self.declaration
-        successors = self.grid.num_states + 1 + self.unknown
+        successors = self.grid.num_states + self.ends + self.unknown
         return CountSpec(successors, d.num_actions, d.horizon, d.pooled, REWARD_GRID, d.reward_range)
 
     def entries(self) -> tuple[LedgerEntry, ...]:
         """One line per noisy statistic, of a person with all her episodes."""
-        m, found = self.declaration.episodes_per_user, []
+        m = self.declaration.episodes_per_user
+        found: list[LedgerEntry] = []
         if "behaviour" in self.parts:
             found += self.tree.entries()
         if "steps" in self.parts:
@@ -190,48 +205,74 @@ def ended_rate(declaration: Declaration) -> float:
 
 def learn(stays: Stays, plan: Plan, source: NoiseSource) -> Learned:
     """One release after the other, each in view of the earlier ones, then a policy."""
-    declaration = plan.declaration
-    guarantee = plan.guarantee(source)
-    settings: dict[str, Any] = {"parts": list(plan.parts)}
+    declaration, A = plan.declaration, plan.declaration.num_actions
+    guarantee, settings = plan.guarantee(source), dict[str, Any](parts=list(plan.parts))
+
+    def learned(states: Grid, actions: Ints, chosen: str, planned: tuple[Floats, Mask] | None = None) -> Learned:
+        found = settings | {"chosen": chosen}
+        if planned is not None:
+            return Learned(states, actions, *planned, guarantee, found)
+        known = np.repeat((actions != AS_NOW)[..., None], A, axis=2)
+        return Learned(states, actions, least_values(plan, actions.shape), known, guarantee, found)
+
     tree = None
     if "behaviour" in plan.parts:
-        tree = plan.tree.release(stays.bins, stays.action, declaration.num_actions, candidates(declaration), source)
-        branches, table = tree_policy(tree, declaration)
+        tree = plan.tree.release(stays.bins, stays.action, A, candidates(declaration), source)
+        branches, mode = tree_policy(tree, declaration)
         settings |= {"depth": plan.depth, "noise_per_leaf_count": tree.deviation}
-        if plan.parts == ("behaviour",):
-            return Learned(branches, table, least_values(plan, table.shape), guarantee, "mode", settings)
-    actions, values, known, deviation = histogram_policy(stays, plan, source)
-    settings |= {"noise_per_item": deviation, "items": int(plan.cells.admitted.sum()), "known_pairs": known}
+    if "steps" in plan.parts:
+        actions, values, known, deviation = histogram_policy(stays, plan, source)
+        settings |= {"noise_per_item": deviation, "items": int(plan.cells.admitted.sum())}
     if tree is None:
-        return Learned(plan.grid, actions, values, guarantee, "one-hot", settings)
-    low, high = min(0.0, ended_rate(declaration)), max(1.0, ended_rate(declaration))
-    rest = remainder(stays, declaration)
-    rates = person_means(stays, episode_sums(stays, stays.reward) + np.nan_to_num(rest)) / declaration.horizon
-    found = returns(plan.returns.release(rates, low, high, source), low, high, plan.returns.deviation)
-    n, H, choice = plan.num_users, declaration.horizon, plan.choice
-    unit = H * found.deviation * math.sqrt(H) * min(LARGEST_CLIP, 1.0 + n * choice.epsilon / CLIP_USERS)
-    asked = table[stays.step, branches.states_of(stays.bins)], actions[stays.step, plan.grid.states_of(stays.bins)]
-    logged = declaration.propensity is not None
-    beta = stays.propensity if logged else shares(tree)[tree.tree.leaves(stays.bins), stays.action]
-    rest = np.where(np.isnan(rest), missing_steps(stays, H) * found.mean, rest)
+        return learned(plan.grid, actions, "one-hot", (values, known))
+    if "choice" not in plan.parts:
+        return learned(branches, mode, "mode")
+    asked = mode[stays.step, branches.states_of(stays.bins)], actions[stays.step, plan.grid.states_of(stays.bins)]
+    which, unit = private_choice(stays, plan, tree, asked, source)
+    logged = "logged" if declaration.propensity is not None else "estimated"
+    settings |= {"propensities": logged, "clipped_at": unit}
+    if NAMES[which] == "one-hot":
+        return learned(plan.grid, actions, NAMES[which], (values, known))
+    return learned(branches, mode if NAMES[which] == "mode" else np.full_like(mode, AS_NOW), NAMES[which])
+
+
+def private_choice(
+    stays: Stays, plan: Plan, tree: PrivateTree, asked: tuple[Ints, Ints], source: NoiseSource
+) -> tuple[int, float]:
+    """Which of `NAMES`, by what each would have changed on the way; and C, scaled."""
+    declaration, H, choice = plan.declaration, plan.declaration.horizon, plan.choice
+    found, rest = released_returns(stays, declaration, plan.returns, source)
+    unit = H * found.deviation * math.sqrt(H) * min(LARGEST_CLIP, 1.0 + plan.num_users * choice.epsilon / CLIP_USERS)
+    beta = stays.propensity
+    if declaration.propensity is None:
+        beta = shares(tree)[tree.tree.leaves(stays.bins), stays.action]
     gains = [
         person_means(stays, window_gains(stays, weights(stays.action, each, beta), rest, H, found.mean))
         for each in asked
     ]
-    which = choice.choose(gains, unit, source)
-    settings |= {"propensities": "logged" if logged else "estimated", "clipped_at": unit, "policies": list(NAMES)}
-    if which == 2:
-        return Learned(plan.grid, actions, values, guarantee, NAMES[2], settings)
-    if which == 0:
-        table = np.full_like(table, AS_NOW)
-    return Learned(branches, table, least_values(plan, table.shape), guarantee, NAMES[which], settings)
+    return choice.choose(gains, unit, source), unit
+
+
+def released_returns(
+    stays: Stays, declaration: Declaration, histogram: ReturnHistogram, source: NoiseSource
+) -> tuple[Returns, Floats]:
+    """What a step pays on average, and what every episode is taken to pay after its last row."""
+    rate, H = ended_rate(declaration), declaration.horizon
+    low, high = min(0.0, rate), max(1.0, rate)
+    left = H - 1 - stays.step[stays.offsets[1:] - 1]
+    over = stays.leads[stays.offsets[1:] - 1] == ENDED
+    paid = np.add.reduceat(stays.reward, stays.offsets[:-1]) if left.size else np.zeros(0)
+    steps = H - np.where(over, 0, left)  # of which it is known what they paid
+    rates = person_means(stays, (paid + np.where(over, left * rate, 0.0)) / steps)
+    found = returns(histogram.release(rates, low, high, source), low, high, histogram.deviation)
+    return found, np.asarray(left * np.where(over, rate, found.mean))
 
 
 # The histogram ------------------------------------------------------------------------------------------------------
 
 
-def histogram_policy(stays: Stays, plan: Plan, source: NoiseSource) -> tuple[Ints, Floats, float, float]:
-    """Actions (as now where nothing is known), cautious values, the share of known pairs, noise per item."""
+def histogram_policy(stays: Stays, plan: Plan, source: NoiseSource) -> tuple[Ints, Floats, Mask, float]:
+    """Actions (as now where nothing is known), cautious values, known pairs, noise per item."""
     stream = plan.histogram.open(plan.spec, plan.cells, plan.num_users, source)
     stream.add(step_counts(stays, plan))
     release = stream.release()
@@ -243,7 +284,7 @@ def histogram_policy(stays: Stays, plan: Plan, source: NoiseSource) -> tuple[Int
     known = np.broadcast_to(estimate.known.reshape(plan.cells.stages, S, A), (H, S, A))
     chosen = np.take_along_axis(known, found.actions[..., None], axis=2)[..., 0]
     actions = np.where(chosen, found.actions, AS_NOW)
-    return actions, found.value[:H], float(known.mean()), release.deviation
+    return actions, found.value[:H], known, release.deviation
 
 
 def step_counts(stays: Stays, plan: Plan) -> StepCounts:
@@ -251,9 +292,9 @@ def step_counts(stays: Stays, plan: Plan) -> StepCounts:
     spec, S, A = plan.spec, plan.grid.num_states, plan.declaration.num_actions
     state = plan.grid.states_of(stays.bins)
     following = np.append(state[1:], 0)[: len(state)]
-    unknown = S + 1 if plan.unknown else S
-    following = np.choose(stays.leads, (following, S, unknown))
-    following = np.where(following < 0, unknown, following)  # the next row has no state in this grid
+    nowhere = plan.spec.num_states - 1  # if steps can lead nobody knows where
+    following = np.where(stays.leads == ON, following, np.where(stays.leads == ENDED, S, nowhere))
+    following = np.where(following < 0, nowhere, following)  # the next row has no state in this grid
     counted = state >= 0
     if plan.first_visits:
         episode = np.repeat(np.arange(stays.offsets.size - 1), np.diff(stays.offsets))
@@ -300,22 +341,6 @@ def weights(action: Ints, asked: Ints, beta: Floats) -> Floats:
     """π(a)/β(a) of every row; 1 where the policy is as now, and where nobody knows how likely the action was."""
     ratio = np.where(action == asked, 1.0 / np.maximum(beta, LEAST_PROPENSITY), 0.0)
     return np.where((asked == AS_NOW) | np.isnan(beta), 1.0, ratio)
-
-
-def episode_sums(stays: Stays, values: Floats) -> Floats:
-    return np.add.reduceat(values, stays.offsets[:-1]) if stays.offsets.size > 1 else np.zeros(0)
-
-
-def missing_steps(stays: Stays, horizon: int) -> Ints:
-    """Steps after the last row of every episode."""
-    return horizon - 1 - stays.step[stays.offsets[1:] - 1]
-
-
-def remainder(stays: Stays, declaration: Declaration) -> Floats:
-    """What is paid after the last row of every episode, scaled; nan where nobody knows."""
-    left = missing_steps(stays, declaration.horizon)
-    over = stays.leads[stays.offsets[1:] - 1]
-    return np.where(left == 0, 0.0, np.where(over == ENDED, left * ended_rate(declaration), np.nan))
 
 
 def person_means(stays: Stays, values: Floats) -> Floats:

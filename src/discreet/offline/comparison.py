@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from discreet.agents.practice import AS_NOW, Returns, returns
+from discreet.agents.practice import AS_NOW, Returns
 from discreet.kernels.gains import whole_weights
 from discreet.mdp import Floats, Ints
-from discreet.offline.auto import ended_rate, episode_sums, missing_steps, person_means, remainder
+from discreet.offline.auto import ended_rate, person_means, released_returns
 from discreet.offline.declaration import Declaration, Grid
 from discreet.people.stays import Stays
 from discreet.planning import possible_values
@@ -32,8 +32,8 @@ CONFIDENCE = 0.95
 #: C = CLIP·sd·max(LEAST_SPREAD, √((1 + α²(A−1))^H − 1)), the deviation of w where all actions are equally likely.
 CLIP, LEAST_SPREAD = 3.0, 0.7
 NO_PROPENSITIES = (
-    "the declaration names no column of propensities, and without knowing how likely people's actions were nobody can "
-    "say what others would have led to: with estimated ones, bounds do not hold"
+    "the declaration names no column of propensities, and without knowing how likely people's actions were nobody "
+    "can say what others would have led to: with estimated ones, bounds do not hold"
 )
 
 
@@ -125,19 +125,14 @@ def ask(stays: Stays, states: Grid, actions: Ints, question: Question, source: N
     """Three noisy statistics of people who were not learned from; `actions` (H, S) with `AS_NOW` where it is so."""
     declaration = question.declaration
     guarantee = question.guarantee(source)
-    rate = ended_rate(declaration)
-    low, high = min(0.0, rate), max(1.0, rate)
     H = declaration.horizon
-    rest = remainder(stays, declaration)
-    rates = person_means(stays, episode_sums(stays, stays.reward) + np.nan_to_num(rest)) / H
-    found = returns(question.returns.release(rates, low, high, source), low, high, question.returns.deviation)
-    rest = np.where(np.isnan(rest), missing_steps(stays, H) * found.mean, rest)
+    found, rest = released_returns(stays, declaration, question.returns, source)
     place = states.states_of(stays.bins)
     asked = np.where(place < 0, AS_NOW, actions[stays.step, place])
     gains = rollout_gains(stays, asked, rest, question.rollout, H * found.mean)
     unit = clip_of(found, question.rollout, declaration.num_actions, H)
     moments = question.moments.release(person_means(stays, gains), unit, source)
-    least, most = (float(bound[0]) for bound in possible_values(H, rate))
+    least, most = (float(bound[0]) for bound in possible_values(H, ended_rate(declaration)))
     bottom, top = declaration.reward_range
     gain, deviation, lower = bound_of(moments, question.num_users, unit, most - least)
     scale = top - bottom

@@ -143,7 +143,7 @@ class DiscreteGaussian:
 
 @dataclass(frozen=True)
 class Geometric:
-    """P(X = x) = (1 − p)·pˣ on 0, 1, 2, …, p = exp(−1/t), t = scale: exactly the law `NoiseSource.geometric` draws."""
+    """P(X = x) = (1 − p)·pˣ on 0, 1, 2, …, p = exp(−1/t), t = scale: the law `NoiseSource.geometric` draws."""
 
     scale: float
 

@@ -173,7 +173,7 @@ def winners_game(scale: float, scores: Ints, claimed: float) -> Game:
 
 
 def _splits(s: Settings) -> Game:
-    """Replace one person among others: two splits are equally good in one world, in the other apart by twice her steps.
+    """Replace one person: two splits are equally good in one world, in the other apart by twice her steps.
 
     Two columns of two bins. The others take action 1 where both are low and action 0 where both are high. Her steps
     with action 1 lie where only the first column is low, or only the second, and add to the side that is low.
@@ -189,7 +189,7 @@ def _splits(s: Settings) -> Game:
 
 
 def _choice(s: Settings) -> Game:
-    """Replace one person whose gains are the largest for one policy and the least for the other; a third is as now."""
+    """Replace one person whose gains are the largest for one policy and the least for the other."""
     choice = GainChoice(s.epsilon, 0.01)
     best, worst = choice.utilities(np.array([math.inf, -math.inf]), 1.0)
     gap = best - worst  # the others have made up for her in world 0

@@ -1,4 +1,4 @@
-"""What people do where: a tree of noisy comparisons and noisy numbers of actions in its leaves. Proof: behaviour.md."""
+"""What people do where: a tree of noisy comparisons, noisy numbers of actions in its leaves. Proof: behaviour.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people were paid and what another policy would have changed: one bounded number per person. Proof: gains.md."""
+"""What people were paid, and what another policy would have changed: one number per person. Proof: gains.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from discreet.privacy.trust.noisy_max import noisy_max, noisy_max_entry, noisy_m
 RETURNS, CHOICE, GAINS, SQUARES = "returns", "choice", "gains", "squared gains"
 #: Bins of the histogram of returns, and grid steps per unit C of a bounded gain.
 RETURN_BINS, UNITS = 32, 2**16
-#: A score is a gain within [−2C, C]; in a comparison with current practice, within [−4C, C], and its square up to (2C)².
+#: A score lies within [−2C, C]; in a comparison with current practice gains do in [−4C, C], squares up to (2C)².
 LEAST_SCORE, LEAST_GAIN, LARGEST_SQUARE = 2, 4, 2
 
 
