@@ -47,6 +47,16 @@ CLIP_USERS, LARGEST_CLIP = 1_500.0, 4.0
 LEAST_PROPENSITY = 0.01
 REWARD_GRID = 2.0**-20
 NAMES = ("as now", "mode", "one-hot")
+WHY_SAFE = "asked to be safe: what most people do, and nothing else"
+WHY_FEW = f"users × ε is below {FEW:g}: the whole budget for one histogram"
+WHY_MANY = (
+    f"users × ε reaches {FEW:g}: a tree of what people do, a histogram, and a private choice with current practice"
+)
+#: What a certificate says about the learner; None where a part was not released.
+SETTINGS = (
+    *("parts", "chosen", "depth", "noise_per_leaf_count", "noise_per_item", "items"),
+    *("propensities", "clipped_at"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +98,13 @@ class Plan:
         if self.safe:
             return ("behaviour",)
         return ("steps",) if self.strength < FEW else tuple(SHARES)
+
+    @property
+    def why(self) -> str:
+        """Why these parts, in words."""
+        if self.safe:
+            return WHY_SAFE
+        return WHY_FEW if self.parts == ("steps",) else WHY_MANY
 
     @property
     def noise(self) -> Noise:
@@ -206,7 +223,7 @@ def ended_rate(declaration: Declaration) -> float:
 def learn(stays: Stays, plan: Plan, source: NoiseSource) -> Learned:
     """One release after the other, each in view of the earlier ones, then a policy."""
     declaration, A = plan.declaration, plan.declaration.num_actions
-    guarantee, settings = plan.guarantee(source), dict[str, Any](parts=list(plan.parts))
+    guarantee, settings = plan.guarantee(source), dict[str, Any].fromkeys(SETTINGS) | {"parts": list(plan.parts)}
 
     def learned(states: Grid, actions: Ints, chosen: str, planned: tuple[Floats, Mask] | None = None) -> Learned:
         found = settings | {"chosen": chosen}

@@ -18,7 +18,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from discreet.offline.claims import MEANING, NOT_PRIVATE, SIMULATED, problems_of, unprotected
+from discreet.offline.claims import MEANING, NOT_PRIVATE, SIMULATED, problems_of, simulated, unprotected
 from discreet.offline.folders import completed
 from discreet.policy import CSV, PARQUET, Policy
 from discreet.privacy.accounting import Guarantee
@@ -120,7 +120,7 @@ def page(document: Mapping[str, Any]) -> str:
         "<tr>" + "".join(f"<td>{html.escape(_text(line[name]))}</td>" for name in columns) + "</tr>"
         for line in ledger
     )
-    stamps = (NOT_PRIVATE, unprotected(document)), (SIMULATED, document["simulation"])
+    stamps = (NOT_PRIVATE, unprotected(document)), (SIMULATED, document["simulation"] or simulated(document))
     stamp = "".join(f"<p class=warn>{html.escape(text)}</p>" for text, holds in stamps if holds)
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>Privacy certificate</title><style>"
@@ -129,7 +129,7 @@ def page(document: Mapping[str, Any]) -> str:
         ".warn{background:#fdd;padding:.5em}</style><h1>Privacy certificate of a policy</h1>"
         f"{stamp}<p><b>{html.escape(str(document['guarantee']['sentence']))}</b></p>"
         f"<p>{html.escape(MEANING)}</p>"
-        f"<h2>Who is protected</h2>{rows(document['unit'])}"
+        f"{_comparisons(document)}<h2>Who is protected</h2>{rows(document['unit'])}"
         f"<h2>What is protected</h2>{items(document['protected'])}"
         f"<h2>What is not</h2>{items(document['not_protected'])}"
         f"<h2>What it rests on</h2>{items(document['guarantee']['assumptions'])}"
@@ -144,6 +144,20 @@ def page(document: Mapping[str, Any]) -> str:
         f"their noise. Written by discreet "
         f"{html.escape(str(document['version']))}.</p></html>\n"
     )
+
+
+def _comparisons(document: Mapping[str, Any]) -> str:
+    """Whether the policy is better than what people do, for policies of which that can be asked."""
+    if "declaration" not in document:
+        return ""
+    listed = "".join(
+        f"<li><b>{html.escape(str(found['sentence']))}</b> (estimate {html.escape(_text(found['gain']))} per stay, "
+        f"from {found['users']:,} people; {html.escape(str(found['people']))}; what they were promised: "
+        f"{html.escape(str(found['guarantee']['sentence']))}; {html.escape(str(found['date']))})</li>"
+        for found in document.get("comparisons", ())
+    )
+    answer = f"<ul>{listed}</ul>" if listed else "<p>Not shown: nobody has been asked.</p>"
+    return f"<h2>Is it better than what people do now?</h2>{answer}"
 
 
 def _columns(document: Mapping[str, Any]) -> str:
@@ -271,7 +285,7 @@ def verify(folder: str | Path, allow_simulation: bool = False, public_key: Path 
         problems.append(str(error))
     if unprotected(document):
         problems.append(NOT_PRIVATE)
-    simulation = document.get("simulation") is not False
+    simulation = document.get("simulation") is not False or simulated(document)
     if simulation and not allow_simulation:
         problems.append(SIMULATED)
     stated = document.get("guarantee")

@@ -9,7 +9,10 @@ made bounds that never held.
 from __future__ import annotations
 
 import math
+import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -18,10 +21,12 @@ import numpy as np
 from discreet.agents.practice import AS_NOW, Returns
 from discreet.kernels.gains import whole_weights
 from discreet.mdp import Floats, Ints
+from discreet.offline import certificate, heldout, spending
 from discreet.offline.auto import ended_rate, person_means, released_returns
 from discreet.offline.declaration import Declaration, Grid
-from discreet.people.stays import Stays
+from discreet.people.stays import DeclaredLog, Stays
 from discreet.planning import possible_values
+from discreet.policy import Policy
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, Noise, guarantee_of, unit_text
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
@@ -100,6 +105,8 @@ class Answer:
         return sentence(self.rollout, self.lower)
 
     def to_json(self) -> dict[str, Any]:
+        """With what was promised to those who were asked."""
+        stated = self.guarantee.to_json()
         return {
             "rollout": self.rollout,
             "gain": self.gain,
@@ -110,7 +117,95 @@ class Answer:
             "shown": self.shown,
             "sentence": self.sentence,
             "users": self.users,
+            "guarantee": {key: value for key, value in stated.items() if key != "entries"},
+            "ledger": stated["entries"],
         }
+
+
+def compare(
+    folder: str | Path,
+    source: Any,
+    budget: Budget,
+    *,
+    rollout: float = 0.25,
+    neighbours: Neighbours = "replace",
+    propensity: str | None = None,
+    num_users: int | None = None,
+    table: str | None = None,
+    seed: int | None = None,
+    ledger: str | Path | None = None,
+    total_epsilon: float | None = None,
+    learned_from: Sequence[str | Path] = (),
+    purpose: str | None = None,
+    operator: str | None = None,
+    key: Path | None = None,
+) -> Answer:
+    """Ask a log of other people whether a policy is better than what they do, and write the answer into its folder.
+
+    `propensity`: the column with the probability of the logged action, if the declaration does not name it.
+    `learned_from`: folders, logs or ledgers beside which it was written down who was learned from; the folder of this
+    log is looked at in any case. `ledger` and others as in `fit`: what is spent is spent on these people.
+    """
+    folder = Path(folder)
+    document, policy = certificate.read(folder), Policy.load(folder)
+    if policy.grid is None:
+        raise ValueError(
+            "the policy was learned from numbered states; only policies of declared columns are compared"
+        )
+    certificate.check_folder(folder, key)
+    if (folder / certificate.SIGNATURE).exists() and key is None:
+        raise ValueError("the folder is signed; give the key (--sign), for the answer is written into it")
+    declaration = policy.grid.declaration
+    if propensity is not None:
+        declaration = replace(declaration, propensity=propensity)
+    Question(declaration, 1, rollout, budget, neighbours)  # refuses what cannot be asked before anything is opened
+    cost = spending.cost_of(budget, neighbours)
+    if cost.model == "none":
+        raise ValueError("a comparison needs a finite budget")
+    where = spending.beside(source) if ledger is None else Path(ledger)
+    if where is not None:
+        spending.check(where, cost, total_epsilon)
+    elif total_epsilon is not None:
+        raise ValueError("total_epsilon is compared with what a ledger records; say where that is kept")
+    log = DeclaredLog(source, declaration, table)
+    people = check_people(document, source, log, where, learned_from)
+    users = log.num_users if num_users is None else num_users
+    question = Question(declaration, users, rollout, budget, neighbours)
+    noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
+    stays = log.stays(users)
+    serial, date = secrets.token_hex(16), spending.today()
+    recorded = None
+    if where is not None:
+        unit = unit_text(declaration.episodes_per_user)
+        release = spending.Release(cost, serial, date, "comparison", unit, noise.simulation, operator, purpose)
+        recorded = spending.spend(where, release, spending.log_digest(source), total_epsilon)
+    with spending.told(recorded):
+        actions = np.where(policy.known, policy.actions, AS_NOW)
+        answer = ask(stays, policy.grid, actions, question, noise)
+        told = {**answer.to_json(), "people": people, "serial": serial, "date": date, "simulation": noise.simulation}
+        rest = {name: value for name, value in document.items() if name not in ("digests", "comparisons")}
+        certificate.write(folder, policy, {**rest, "comparisons": [*document.get("comparisons", ()), told]}, key)
+    return answer
+
+
+def check_people(
+    document: Mapping[str, Any],
+    source: Any,
+    log: DeclaredLog,
+    ledger: Path | None,
+    learned_from: Sequence[str | Path],
+) -> str:
+    """Refuse people who were learned from, where that can be known; else say how much is known."""
+    digest, committed = spending.log_digest(source), document["spending"]["commitment"]
+    folders = [path if path.is_dir() else path.absolute().parent for path in map(Path, learned_from)]
+    folders += [path.parent for path in spending.files_of(source)] + ([ledger.absolute().parent] if ledger else [])
+    for path in sorted({path for folder in folders for path in folder.glob(f"*{spending.SUFFIX}")}):
+        if digest is not None and committed is not None and spending.committed_here(path, committed, digest):
+            raise ValueError(heldout.SAME)
+    found = heldout.records(folders, str(document["origin"]["serial"]))
+    if found and heldout.known(found[0], heldout.people_of(log)):
+        raise ValueError(heldout.SOME)
+    return heldout.CHECKED if found else heldout.UNCHECKED
 
 
 def sentence(rollout: float, lower: float | None) -> str:
@@ -158,10 +253,9 @@ def rollout_gains(stays: Stays, asked: Ints, rest: Floats, rollout: float, basel
 
 
 def bound_of(moments: NoisyMoments, num_users: int, unit: float, largest: float) -> tuple[float, float, float]:
-    """(gain, its deviation, lower bound), scaled: mean − z·√(second moment/n + noise/n²), within what is possible."""
+    """(gain, its deviation, lower bound), scaled: mean − z·√(second moment/n + noise/n²)."""
     n = max(num_users, 1)
     squares = max(moments.squares + moments.squares_deviation, 0.0) / n
     deviation = unit * math.sqrt(squares / n + (moments.total_deviation / n) ** 2)
-    gain = unit * moments.total / n
-    lower = gain - NormalDist().inv_cdf(CONFIDENCE) * deviation
-    return min(max(gain, -largest), largest), deviation, min(max(lower, -largest), largest)
+    gain = min(max(unit * moments.total / n, -largest), largest)
+    return gain, deviation, gain - NormalDist().inv_cdf(CONFIDENCE) * deviation
