@@ -199,7 +199,8 @@ class Plan:
             self.budget,
             assumptions=assumptions(self.num_users * m, noise, "bins and thresholds were declared without the data"),
         )
-        return replace(found, unit=unit_text(m))
+        stated = found.epsilon if self.budget.epsilon is None else self.budget.epsilon  # never less than what holds
+        return replace(found, epsilon=stated, unit=unit_text(m))
 
     @property
     def too_few(self) -> str | None:
