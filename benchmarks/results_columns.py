@@ -1,6 +1,6 @@
 """The numbers of docs/results-columns.md: resumable, one JSON line per finished fit or comparison.
 
-    python benchmarks/results_columns.py [--first 7000] [--seeds 5] [--out results/columns] [--users 1000 10000 100000]
+    python benchmarks/results_columns.py [--first 7000] [--seeds 5] [--users 1000 10000] [--out results/columns]
 
 0 is what people do, 1 the best policy without noise from 100,000 users: on the public grids of eight budgets, or what
 most people do.
@@ -15,12 +15,14 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import columns
 import numpy as np
 
+import columns
 from discreet.offline import auto, comparison
 from discreet.offline.declaration import Declaration
 from discreet.people.stays import Stays
@@ -93,7 +95,7 @@ def fitted(name: str, learner: str, users: int, budget: Budget, seed: int) -> tu
     return problem, auto.learn(stays, plan, NoiseSource.seeded(seed))
 
 
-def compared(name: str, seed: int, scale: dict[str, float], users: int = 10_000) -> list[dict[str, Any]]:
+def compared(name: str, seed: int, users: int = 10_000) -> list[dict[str, Any]]:
     """A policy learned from 10⁴ people, and 10⁴ others who are asked about it."""
     problem, learned = fitted(name, "auto", users, BUDGETS["ε = 1"], seed)
     declaration = columns.declared(problem)
@@ -138,39 +140,34 @@ def shown(values: Iterable[float]) -> str:
     return f"{found.mean():.2f} \\| {found.min():.2f}"
 
 
+def gained(name: str, learner: str, users: int, budget: Budget, seed: int, scale: dict[str, float]) -> dict[str, Any]:
+    problem, learned = fitted(name, learner, users, budget, seed)
+    share = (worth(problem, learned) - scale["now"]) / (scale["best"] - scale["now"])
+    return {"gained": share, "chosen": learned.chosen}
+
+
 def table(store: Store, sizes: list[int], seeds: range) -> str:
-    scales = {name: store.get(f"scale {name}", lambda name=name: ends_of_scale(name)) for name in columns.PROBLEMS}
+    scales = {name: store.get(f"scale {name}", partial(ends_of_scale, name)) for name in columns.PROBLEMS}
     rows = [f"| n, budget, learner | {' | '.join(columns.PROBLEMS)} | all |", f"|{'---|' * (len(scales) + 2)}"]
-    for users in sizes:
-        for words, budget in BUDGETS.items():
-            for learner in LEARNERS:
-                if learner not in LEARNERS[:3] and (users != 10_000 or words != "ε = 1"):
-                    continue
-                found = defaultdict(list)
-                for name, scale in scales.items():
-                    for seed in seeds:
-
-                        def run(name: str = name, seed: int = seed, scale: dict[str, float] = scale) -> Any:
-                            problem, learned = fitted(name, learner, users, budget, seed)
-                            gained = (worth(problem, learned) - scale["now"]) / (scale["best"] - scale["now"])
-                            return {"gained": gained, "chosen": learned.chosen}
-
-                        key = f"{users} {words} {learner} {name} {seed}"
-                        found[name].append(store.get(key, run)["gained"])
-                every = [value for values in found.values() for value in values]
-                cells = " | ".join(shown(values) for values in found.values())
-                rows.append(f"| 10^{round(math.log10(users))}, {words}, {learner} | {cells} | **{shown(every)}** |")
+    for users, (words, budget), learner in product(sizes, BUDGETS.items(), LEARNERS):
+        if learner not in LEARNERS[:3] and (users != 10_000 or words != "ε = 1"):
+            continue
+        found = defaultdict(list)
+        for (name, scale), seed in product(scales.items(), seeds):
+            run = partial(gained, name, learner, users, budget, seed, scale)
+            found[name].append(store.get(f"{users} {words} {learner} {name} {seed}", run)["gained"])
+        every = [value for values in found.values() for value in values]
+        cells = " | ".join(shown(values) for values in found.values())
+        rows.append(f"| 10^{round(math.log10(users))}, {words}, {learner} | {cells} | **{shown(every)}** |")
     return "\n".join(rows) + "\n"
 
 
 def comparisons(store: Store, seeds: range) -> str:
     rows = ["| roll-out | true | shown | lower bound / true gain, median | policies |", "|---|---|---|---|---|"]
     lines = defaultdict(list)
-    for name in columns.PROBLEMS:
-        scale = store.get(f"scale {name}", lambda name=name: ends_of_scale(name))
-        for seed in seeds:
-            for line in store.get(f"comparison {name} {seed}", lambda n=name, s=seed, c=scale: compared(n, s, c)):
-                lines[line["rollout"]].append(line)
+    for name, seed in product(columns.PROBLEMS, seeds):
+        for line in store.get(f"comparison {name} {seed}", partial(compared, name, seed)):
+            lines[line["rollout"]].append(line)
     for rollout, found in lines.items():
         true = np.mean([line["lower"] is None or line["lower"] <= line["truth"] for line in found])
         above = np.mean([line["lower"] is not None for line in found])

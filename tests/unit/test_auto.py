@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from discreet.agents.practice import AS_NOW
@@ -15,12 +16,13 @@ from discreet.offline import auto, certificate, fitting
 from discreet.offline.claims import problems_of
 from discreet.offline.declaration import Column, Declaration
 from discreet.people.counting import LoggedData
+from discreet.people.logs import LogFormat
 from discreet.people.stays import DeclaredLog, read_stays
 from discreet.policy import Policy
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
 
-FREE = Budget.pure(math.inf)
+ONE = Budget.pure(1.0)
 COLUMNS = (Column("x", 0.0, 1.0, edges=(0.25, 0.5, 0.75)), Column("y", 0.0, 1.0), Column("ward", names=("A", "B")))
 
 
@@ -55,7 +57,7 @@ def log(users: int, seed: int = 0, good: bool = True) -> pa.Table:
     return pa.table(people(users, seed, good))
 
 
-def plan(users: int, budget: Budget = Budget.pure(1.0), **changes) -> auto.Plan:
+def plan(users: int, budget: Budget = ONE, **changes) -> auto.Plan:
     options = {key: changes.pop(key) for key in ("neighbours", "safe") if key in changes}
     declaration = declared(**changes)
     neighbours = options.get("neighbours", "replace")
@@ -111,11 +113,9 @@ def test_too_few_users_are_refused_before_anything_is_spent(tmp_path):
     made = plan(300)
     assert made.too_few is not None
     assert plan(made.grid.users_needed).too_few is None
-    import pyarrow.parquet as pq
-
     path = tmp_path / "log.parquet"
     pq.write_table(log(300), path)
-    with pytest.raises(ValueError, match="300 users are too few for .* nothing was spent; go on with --anyway"):
+    with pytest.raises(ValueError, match=r"300 users are too few for .* nothing was spent; go on with --anyway"):
         fitting.fit(path, declared(), Budget.pure(1.0))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["log.parquet"]
     fitted = fitting.fit(path, declared(), Budget.pure(1.0), anyway=True)
@@ -264,8 +264,6 @@ def test_forged_certificates_are_caught(fitted):
 def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="safe is for declared columns"):
         fitting.fit(log(6_000), declared(), Budget.pure(1.0), safe=True, algorithm="one-hot")
-    from discreet.people.logs import LogFormat
-
     with pytest.raises(ValueError, match="columns learns from declared columns"):
         fitting.fit(log(6_000), LogFormat(2, 2, 2), Budget.pure(1.0), algorithm="columns")
     with pytest.raises(ValueError, match="is in no paper"):

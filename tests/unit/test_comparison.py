@@ -23,7 +23,7 @@ from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.gains import NoisyMoments
 
-ONE = Budget.pure(1.0)
+ONE, RICH = Budget.pure(1.0), Budget.pure(50.0)
 DECLARATION = Declaration((Column("x", 0.0, 1.0, edges=(0.5,)),), 2, 3, reward_range=(-1.0, 3.0), propensity="p")
 
 
@@ -68,7 +68,7 @@ def policy(logs, tmp_path):
 # The estimate -------------------------------------------------------------------------------------------------------
 
 
-def asked(table: pa.Table, actions: np.ndarray, rollout: float, budget: Budget = Budget.pure(50.0), **options):
+def asked(table: pa.Table, actions: np.ndarray, rollout: float, budget: Budget = RICH, **options):
     stays = read_stays(table, DECLARATION)
     question = Question(DECLARATION, stays.num_users, rollout, budget, **options)
     return ask(stays, Grid(DECLARATION, (CUT,)), actions, question, NoiseSource.seeded(2))
@@ -88,7 +88,7 @@ def test_gains_are_those_of_the_roll_out_in_the_units_of_the_log(rollout):
     assert right.lower == pytest.approx(right.gain - 1.6448536 * right.deviation)
     assert wrong.lower is None
     assert not wrong.shown
-    assert -8 * rollout - 0.1 < wrong.gain < -4 * rollout  # some of it lies beyond the clip
+    assert -8 * rollout - 0.1 < wrong.gain < -3.5 * rollout  # some of it lies beyond the clip
     assert right.largest == 12.0
     nobody = asked(table, np.full((3, 2), -1), rollout)
     assert nobody.gain == pytest.approx(0.0, abs=0.01)
@@ -97,9 +97,8 @@ def test_gains_are_those_of_the_roll_out_in_the_units_of_the_log(rollout):
 
 def test_sentences_say_what_was_shown():
     found = asked(people(5_000), RIGHT, 0.25)
-    assert found.sentence == (
-        f"better than now by at least {found.lower:.4g} per stay with 95 % confidence, followed in 25 % of all decisions"
-    )
+    how = "followed in 25 % of all decisions"
+    assert found.sentence == f"better than now by at least {found.lower:.4g} per stay with 95 % confidence, {how}"
     assert asked(people(50), WRONG, 1.0).sentence == "not shown to be better than now, followed at every decision"
 
 
@@ -152,7 +151,7 @@ def test_the_answer_is_in_the_certificate_and_on_its_page(logs, policy):
     assert told["sentence"] == answer.sentence
     assert told["people"] == heldout.CHECKED
     page = (policy / certificate.HTML).read_text()
-    assert answer.sentence.replace("%", "%") in page
+    assert answer.sentence in page
     found = certificate.verify(policy, allow_simulation=True)
     assert found.problems == ()
     lines = (logs / "others" / "others.parquet.spent.jsonl").read_text().splitlines()
