@@ -194,8 +194,8 @@ def _grid_of(metadata: Mapping[bytes, bytes]) -> Grid | None:
     try:
         cuts = tuple(tuple(column) for column in json.loads(metadata[b"cuts"]))
         return Grid(Declaration.from_toml(metadata[b"declaration"].decode()), cuts)
-    except (KeyError, TypeError, UnicodeError) as error:
-        raise ValueError(f"{PARQUET} does not say which columns its states are of: {type(error).__name__}") from None
+    except (KeyError, TypeError, UnicodeError, json.JSONDecodeError):
+        raise ValueError(f"{PARQUET} does not say of which columns its states are; it was altered") from None
 
 
 def _check_digest(path: Path) -> None:

@@ -91,7 +91,9 @@ def test_any_command_line_of_run_ends_in_a_documented_way(name, more):
 
 @settings(max_examples=100)
 @given(
-    command=st.sampled_from(["calibrate", "audit", "algorithms", "envs", "verify", "evaluate", "plot", "nonsense"]),
+    command=st.sampled_from(
+        ["calibrate", "audit", "algorithms", "envs", "verify", "evaluate", "plot", "declare", "check", "nonsense"]
+    ),
     words=st.lists(WORDS, max_size=2),
     more=options(
         {
@@ -109,6 +111,9 @@ def test_any_command_line_of_run_ends_in_a_documented_way(name, more):
             "--out": of("picture.txt"),
             "--public-key": of("no-such-file"),
             "--require-signature": None,
+            "--declare": of("no-such-file"),
+            "--state": of("x:0..1", "x:0..1/edges:.5,missing", "x:{A,B}"),
+            "--interval": of("4h"),
         }
     ),
 )

@@ -15,17 +15,21 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from test_reading import CELLS, HEADER, NASTY, OBJECTS, between, cells_as, others, parsed
 from typer.testing import CliRunner
 
 from discreet.cli import app
+from discreet.offline.declaration import Declaration
 from discreet.people import spark
 from discreet.people.counting import LoggedData, count
 from discreet.people.episodes import Episodes
 from discreet.people.logs import LogFormat, open_log, table_of
+from discreet.people.stays import DeclaredLog
 from discreet.people.text import DELIMITERS, TextFile
+from discreet.privacy.accounting import Budget
 
 HAS_SPARK = importlib.util.find_spec("pyspark") is not None
 
@@ -149,6 +153,25 @@ if HAS_SPARK:
         with pytest.raises(ValueError, match="differ in their first line"):
             spark.open_files([str(nasty), str(other)])
 
+    def columns_are_read_alike(session, tmp_path):
+        """Declared columns, typed and as text, with steps that are numbers and with steps that come from time."""
+        table = messy_log()
+        names = pyarrow.array([f"it's {s}" for s in table.column("state").to_pylist()])
+        pyarrow.parquet.write_table(table.append_column("ward", names), tmp_path / "columns.parquet")
+        pyarrow.csv.write_csv(table.append_column("ward", names), tmp_path / "columns.csv")
+        states = ["reward:0..1/edges:.3,.6", "ward:{it's 0,it's 1,it's 2}/missing", "state:0..9/missing"]
+        for more in ({}, {"time": "step", "interval": 2.0}, {"time": "step"}, {"propensity": "reward"}):
+            what = Declaration.from_options(states, 3, 5, episodes_per_user=2, **more)
+            grid = what.grid(10**5, Budget.pure(1.0))
+            for path in (str(tmp_path / "columns.parquet"), str(tmp_path / "columns.csv")):
+                here, there = DeclaredLog(path, what), DeclaredLog(spark.open_files([path]), what)
+                assert here.num_users == there.num_users
+                counted = [LoggedData(*log.gridded(grid)).counts() for log in (here, there)]
+                assert same(*counted)
+                stays = [log.stays() for log in (here, there)]
+                for name in ("user", "offsets", "step", "action", "reward", "propensity", "bins", "leads"):
+                    assert np.array_equal(*(getattr(one, name) for one in stays), equal_nan=name == "propensity")
+
     def objects_are_read_alike():
         """Columns of a pandas table: typed as they are, objects value by value. pandas comes with the extra."""
         import pandas
@@ -208,6 +231,7 @@ if HAS_SPARK:
                 by_name = count(frame, named)
                 assert same(count(str(log), named), by_name)
                 assert np.array_equal(count(str(log), LogFormat(4, 3, 5)).transitions, by_name.transitions)
+                columns_are_read_alike(session, tmp_path)
                 text_is_read_alike(session, tmp_path)
                 objects_are_read_alike()
                 with pytest.raises(ValueError, match=r"absent\.parquet cannot be read"):

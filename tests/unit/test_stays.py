@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from discreet.offline.declaration import Declaration, Grid
 from discreet.people.counting import LoggedData
+from discreet.people.logs import open_log
 from discreet.people.stays import ENDED, ON, UNKNOWN, DeclaredLog, read_stays
 
 
@@ -296,3 +297,8 @@ def test_a_column_that_is_missing_in_half_of_the_files_is_refused_unless_that_is
     assert sorted(found.bins[:, 0].tolist()) == [declaration().states[0].bin(1.0), declaration().states[0].num_fine]
     with pytest.raises(ValueError, match="column 'x' is in 1 of 2 files"):
         read_stays(files, declaration("ward:{A}", columns={"reward": "x"}))
+
+
+def test_an_engine_is_no_source_of_columns():
+    with pytest.raises(ValueError, match="give its source, not an engine"):
+        DeclaredLog(open_log(pa.table(GOOD)), declaration())

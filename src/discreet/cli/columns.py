@@ -161,9 +161,9 @@ def check(
 
     [bold]Examples[/bold]
 
-    discreet check stays.parquet                                                  before anything is declared
+    discreet check stays.parquet --columns user=patient                           before anything is declared
 
-    discreet check stays.parquet --declare stays.toml --epsilon 1                 with the columns that would be used
+    discreet check stays.parquet --declare stays.toml --epsilon 1                 with the bins that ε = 1 would buy
 
     discreet check visits.csv --states 12 --actions 3 --horizon 10
     """

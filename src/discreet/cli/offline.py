@@ -151,7 +151,11 @@ def fit(
 
     The log has the columns user, episode (optional), step, state, action, reward and next_state (optional), one row
     per step, counted from 0 or --first-step; terminated (or done) and truncated (all optional) say how an episode
-    stopped. Files are only read. Every release is written down in a ledger beside the log, before any noise is drawn;
+    stopped. Instead of state it may have columns of measurements and names, in order of importance: declare them in a
+    file (`discreet declare` writes one to fill in) or with --state NAME:LOW..HIGH or NAME:{A,B}, perhaps with
+    /edges:1,2,3, /log and /missing; bins follow by a public rule.
+
+    Files are only read. Every release is written down in a ledger beside the log, before any noise is drawn;
     the certificate says what all of them cost together.
 
     [bold]Examples[/bold]

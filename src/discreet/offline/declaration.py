@@ -328,6 +328,8 @@ class Declaration:
         taken: dict[str, str] = {}
         for role in ROLES:
             column = getattr(self, role)
+            if column == role and role in ("user", "step", "action", "reward"):  # it is looked for there anyway
+                object.__setattr__(self, role, None)
             if column is not None and not (isinstance(column, str) and column and column.isprintable()):
                 raise ValueError(f"{role} is {column!r}; expected the name of a column")
             if column is not None and (other := taken.setdefault(column, role)) != role:

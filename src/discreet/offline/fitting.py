@@ -512,6 +512,8 @@ def _fitted(
         document["declaration"] = claims.declaration_json(grid)
     notices = (*learned.repairs.sentences(),)
     if notices:
+        if task.grid is not None and log.column("state") in learned.repairs.columns:
+            notices = (*notices, "discreet check says which of the declared columns have these gaps")
         notices = (*notices, "these numbers are not private: keep them with the log")
     return Fitted(policy, document, notices, learned.repairs, recorded)
 

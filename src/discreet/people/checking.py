@@ -91,7 +91,8 @@ def check(
 ) -> Check:
     """Read a log as `fit` would and say what it holds; without a declaration or format, by the names of columns.
 
-    `grid`: the bins that a budget would buy, where one is known: columns that they do not use lose nothing.
+    `grid`: the bins that a budget would buy, where one is known, for the memory that they need. Rows are lost to any
+    declared column, for the learner may look at all of them, whatever the bins.
     """
     started = time.perf_counter()
     if isinstance(what, Declaration):
@@ -102,14 +103,11 @@ def check(
 
 
 def _declared(log: DeclaredLog, grid: Grid | None, started: float) -> Check:
-    used = [column.name for column in log.declaration.states]
-    if grid is not None:
-        used = [column.name for column, _ in grid.used]
-    engine, form = log.whole(used)
+    engine, form = log.whole()
     counts = LoggedData(engine, form).counts()
     counted, repairs = int(counts.transitions.sum()), counts.repairs
     faults = {name: reasons for name, reasons in repairs.columns.items() if name != form.column("state")}
-    faults = {**_column_faults(log, used), **faults}
+    faults = {**_column_faults(log), **faults}
     people = _people(log.engine, log.engine.name, log.kinds, log.roles["user"], log.roles.get("episode"))
     rows = people[0]
     memory = None if grid is None else _memory(grid.num_states, log.declaration)
@@ -121,7 +119,7 @@ def _declared(log: DeclaredLog, grid: Grid | None, started: float) -> Check:
         started,
         merged_rows=rows - repairs.rows,
         memory_bytes=memory,
-        row_bytes=rows * (PER_ROW + len(used)),
+        row_bytes=rows * (PER_ROW + len(log.declaration.states)),
     )
 
 
@@ -245,14 +243,14 @@ def _people(
     return rows_, users, episodes, longest, most
 
 
-def _column_faults(log: DeclaredLog, used: list[str]) -> dict[str, dict[str, int]]:
+def _column_faults(log: DeclaredLog) -> dict[str, dict[str, int]]:
     """Of every declared column: what is missing, no number or no name, and what is out of range."""
     engine, declaration = log.engine, log.declaration
     person = _who_of(*log.value(log.roles["user"]))
     conditions = {}
     for column in declaration.states:
         value, kind = log.value(column.name)
-        lost = "a bin of its own" if column.missing else "row lost" if column.name in used else "column not used"
+        lost = "a bin of its own" if column.missing else "row lost"
         if column.names is not None:
             text = f"CAST({value} AS STRING)"
             known = f"coalesce({text} IN ({', '.join(engine.literal(name) for name in column.names)}), FALSE)"

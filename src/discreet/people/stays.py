@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from discreet.mdp import Floats, Ints
 from discreet.offline.declaration import ROLES, Column, Declaration, Grid
 from discreet.people.counting import LoggedData, Repairs, _episode, _number, _who_of
-from discreet.people.logs import LONGEST, Engine, Kind, LogFormat, columns_of_files, open_log
+from discreet.people.logs import LONGEST, Engine, Kind, LogFormat, Spark, columns_of_files, open_log
 
 #: What the source is called while `log` is a view of it.
 SOURCE = "columns_of_people"
@@ -79,6 +79,8 @@ class DeclaredLog:
         self.declaration = declaration
         self._source, self._table = (source.read_all() if hasattr(source, "read_all") else source), table
         self.engine = self._opened()
+        if isinstance(self.engine, Spark):  # its views are those of the session: `log` will be another one
+            self._source = self.engine
         self.kinds = self.engine.kinds()
         self.timestamps = self.engine.timestamps()
         _check(self)
@@ -92,6 +94,8 @@ class DeclaredLog:
 
     def _opened(self) -> Engine:
         engine = open_log(self._source, self._table, SOURCE)
+        if engine.name != SOURCE:
+            raise ValueError("a log of columns is opened with its declaration; give its source, not an engine")
         engine.keep("log", f"SELECT * FROM {engine.name}", False)
         return engine
 
@@ -154,9 +158,9 @@ class DeclaredLog:
             found.repairs,
         )
 
-    def whole(self, used: Sequence[str]) -> tuple[Engine, LogFormat]:
-        """The log with one state, that of all rows in which no used column is missing without a bin for it."""
-        columns = [column for column in self.declaration.states if column.name in used and not column.missing]
+    def whole(self) -> tuple[Engine, LogFormat]:
+        """The log with one state, that of all rows in which nothing is missing without a bin for it."""
+        columns = [column for column in self.declaration.states if not column.missing]
         bins = [f"{column.sql(f'v{self._place(column)}', None, self.engine.literal)}" for column in columns]
         complete = [f"{text} < {column.num_fine}" for column, text in zip(columns, bins, strict=True)]
         state = f"CASE WHEN {' AND '.join(complete)} THEN 0 END" if complete else "0"
