@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     from discreet.problem import Mask
 
 ALTERED = 1
+#: What a policy of declared columns is, in words.
+CHOSEN = {
+    "one-hot": "planned from a histogram of steps",
+    "mode": "what most people do, everywhere",
+    "as now": "as now, everywhere: nothing better was found",
+}
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
 
 
@@ -271,7 +277,9 @@ def fit(
         return
     say(f"policy: {out} ({document['algorithm']['name']}: {document['algorithm']['why']})")
     if fitted.policy.grid is not None:
-        show_grid(fitted.policy.grid, document["unit"]["users"])
+        chosen = document["algorithm"].get("chosen", "one-hot")
+        show_grid(fitted.policy.grid, document["unit"]["users"], chosen != "one-hot")
+        say(f"policy: {CHOSEN[chosen]}")
     say(f"guarantee: {document['guarantee']['sentence']}, {document['unit']['users']:,} users")
     worth = document["estimate"]
     say(f"known: {100 * worth['covered_state_actions']:.0f} % of the state-action pairs")

@@ -166,10 +166,12 @@ def _columns(document: Mapping[str, Any]) -> str:
     if stated is None:
         return ""
     listed = "".join(f"<li>{html.escape(str(line))}</li>" for line in stated["columns"])
+    how = "how finely each is cut follows from the declaration, the number of users and the budget by a public rule"
+    if document["algorithm"].get("chosen") in ("mode", "as now"):
+        how = "where each is cut was found by a private tree of what people do, among edges that were declared"
     return (
         "<h2>The columns that states are made of</h2><p>They were declared, in order of importance, before the log "
-        "was read; how finely each is cut follows from the declaration, the number of users and the budget by a "
-        f"public rule.</p><ol>{listed}</ol><pre>{html.escape(str(stated['text']))}</pre>"
+        f"was read; {how}.</p><ol>{listed}</ol><pre>{html.escape(str(stated['text']))}</pre>"
         f"<p>SHA-256 of the declaration: {html.escape(str(stated['digest']))}</p>"
     )
 
