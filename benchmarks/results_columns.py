@@ -102,7 +102,7 @@ def compared(name: str, seed: int, users: int = 10_000) -> list[dict[str, Any]]:
     others = columns.simulate(problem, users, np.random.default_rng(seed + 500_000))
     stays: Stays = columns.stays(problem, others, users)
     policy = columns.acting(problem, learned.states, learned.actions)
-    now = columns.value(problem, None, SCALED)
+    now = columns.value(problem, None, 2 * ROLLED)
     lines = []
     for rollout in ROLLOUTS:
         rng = np.random.default_rng(seed)
@@ -112,7 +112,7 @@ def compared(name: str, seed: int, users: int = 10_000) -> list[dict[str, Any]]:
 
         question = comparison.Question(declaration, users, rollout, BUDGETS["ε = 1"])
         answer = comparison.ask(stays, learned.states, learned.actions, question, NoiseSource.seeded(seed))
-        truth = columns.value(problem, mixed, SCALED) - now
+        truth = columns.value(problem, mixed, 2 * ROLLED) - now
         lines.append({"rollout": rollout, "gain": answer.gain, "lower": answer.lower, "truth": truth})
     return lines
 
@@ -181,10 +181,13 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=7000)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--users", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--comparisons", type=int, default=5, help="policies per problem that are asked about")
     parser.add_argument("--out", type=Path, default=Path("results/columns"))
     options = parser.parse_args()
     store, seeds = Store(options.out / "columns.jsonl"), range(options.first, options.first + options.seeds)
-    text = table(store, options.users, seeds) + "\n" + comparisons(store, seeds)
+    text = table(store, options.users, seeds)
+    if options.comparisons:
+        text += "\n" + comparisons(store, range(options.first, options.first + options.comparisons))
     (options.out / "columns.md").write_text(text)
     print(text)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from discreet.cli import app
-from discreet.offline import certificate, comparison, fitting, heldout, spending
+from discreet.offline import auto, certificate, comparison, fitting, heldout, spending
 from discreet.offline.claims import problems_of
 from discreet.offline.comparison import Question, ask, bound_of, compare, rollout_gains
 from discreet.offline.declaration import Column, Declaration, Grid
@@ -334,3 +337,29 @@ def test_commitments_are_recognised_by_whoever_holds_the_ledger(logs, policy):
     assert spending.committed_here(ledger, mine, digest)
     assert not spending.committed_here(ledger, mine, b"x" * 32)
     assert comparison.CONFIDENCE == 0.95
+
+
+# The page -----------------------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs" / "comparison.md").read_text()
+
+
+def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(people(6_000), "stays.parquet")
+    pq.write_table(people(4_000, 1, 10_000), "others.parquet")
+    Path("stays.toml").write_text(DECLARATION.text)
+    (commands,) = re.findall(r"^```\n(.*?)^```", PAGE, re.M | re.S)
+    for line in commands.splitlines():
+        program, *arguments = shlex.split(line)
+        done = CliRunner().invoke(app, arguments)
+        assert (program, done.exit_code) == ("discreet", 0), done.output
+    assert certificate.read(Path("policy"))["comparisons"][0]["people"] == heldout.CHECKED
+
+
+def test_the_page_says_what_the_program_does():
+    shares = [f"{100 * share:g} %" for share in (*auto.SHARES.values(), *comparison.SHARES.values())]
+    assert all(share in PAGE for share in shares)
+    assert f"below {auto.FEW:g}" in PAGE
+    assert comparison.CLIP == 3.0
+    assert comparison.LEAST_SPREAD == 0.7

@@ -245,7 +245,7 @@ def learn(stays: Stays, plan: Plan, source: NoiseSource) -> Learned:
         return learned(plan.grid, actions, "one-hot", (values, known))
     if "choice" not in plan.parts:
         return learned(branches, mode, "mode")
-    asked = mode[stays.step, branches.states_of(stays.bins)], actions[stays.step, plan.grid.states_of(stays.bins)]
+    asked = asked_of(stays, branches, mode), asked_of(stays, plan.grid, actions)
     which, unit = private_choice(stays, plan, tree, asked, source)
     logged = "logged" if declaration.propensity is not None else "estimated"
     settings |= {"propensities": logged, "clipped_at": unit}
@@ -353,6 +353,12 @@ def least_values(plan: Plan, shape: tuple[int, ...]) -> Floats:
 
 
 # Gains --------------------------------------------------------------------------------------------------------------
+
+
+def asked_of(stays: Stays, states: Grid, actions: Ints) -> Ints:
+    """What a policy would have people do at every row; as now where a row has no state."""
+    place = states.states_of(stays.bins)
+    return np.where(place < 0, AS_NOW, actions[stays.step, place])
 
 
 def weights(action: Ints, asked: Ints, beta: Floats) -> Floats:

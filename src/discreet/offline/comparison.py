@@ -22,7 +22,7 @@ from discreet.agents.practice import AS_NOW, Returns
 from discreet.kernels.gains import whole_weights
 from discreet.mdp import Floats, Ints
 from discreet.offline import certificate, heldout, spending
-from discreet.offline.auto import ended_rate, person_means, released_returns
+from discreet.offline.auto import asked_of, ended_rate, person_means, released_returns
 from discreet.offline.declaration import Declaration, Grid
 from discreet.people.stays import DeclaredLog, Stays
 from discreet.planning import possible_values
@@ -222,9 +222,7 @@ def ask(stays: Stays, states: Grid, actions: Ints, question: Question, source: N
     guarantee = question.guarantee(source)
     H = declaration.horizon
     found, rest = released_returns(stays, declaration, question.returns, source)
-    place = states.states_of(stays.bins)
-    asked = np.where(place < 0, AS_NOW, actions[stays.step, place])
-    gains = rollout_gains(stays, asked, rest, question.rollout, H * found.mean)
+    gains = rollout_gains(stays, asked_of(stays, states, actions), rest, question.rollout, H * found.mean)
     unit = clip_of(found, question.rollout, declaration.num_actions, H)
     moments = question.moments.release(person_means(stays, gains), unit, source)
     least, most = (float(bound[0]) for bound in possible_values(H, ended_rate(declaration)))
