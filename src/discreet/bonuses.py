@@ -14,7 +14,7 @@ import numpy as np
 
 from discreet.kernels.bonuses import qiao_wang
 from discreet.mdp import Floats
-from discreet.planning import Bonus, Estimate
+from discreet.planning import Bonus, Estimator
 from discreet.problem import NOTHING_DECLARED, PublicStructure
 from discreet.releases.counts import Model, PrivateCounts
 
@@ -245,4 +245,4 @@ class Practical:
         return model, Bonus(np.where(unknown, np.inf, bonus.fixed), bonus.per_std)
 
 
-ESTIMATES: tuple[type[Estimate], ...] = (Azar, ShaniEfroni, QiaoWang, ChowdhuryZhou, Vietri, Practical)
+ESTIMATES: tuple[type[Estimator], ...] = (Azar, ShaniEfroni, QiaoWang, ChowdhuryZhou, Vietri, Practical)

@@ -46,7 +46,7 @@ class Plan:
             object.__setattr__(self, name, frozen(getattr(self, name)))
 
 
-class Estimate(Protocol):
+class Estimator(Protocol):
     """What a learner believes after a release: a model and a bonus. Pure."""
 
     def __call__(self, release: PrivateCounts) -> tuple[Model, Bonus]: ...

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from discreet.occupancies import Layers
 
 Mask = NDArray[np.bool_]
-Estimator = Literal["corrected", "paper"]
+LossEstimator = Literal["corrected", "paper"]
+
+
+def grid_for(num_episodes: int) -> float:
+    """A power of two, at most 1/K (½ for one): rounding to it moves the sum of K rewards, or losses, by at most ½."""
+    return 2.0 ** -max(num_episodes - 1, 1).bit_length()
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +109,7 @@ class Problem:
     tie_seed: int = 0
     reward_range: tuple[float, float] | None = (0.0, 1.0)  # None: without a bound
     losses: str = "private"  # against an adversary: private, or public
-    estimator: Estimator = "corrected"  # of losses that are seen along the way
+    estimator: LossEstimator = "corrected"  # of losses that are seen along the way
 
     def scale(self, default: float) -> float:
         return default if self.confidence_scale is None else self.confidence_scale

@@ -45,14 +45,16 @@ class Epoch:
     @property
     def played(self) -> tuple[Any, ...]:
         """(policy, users), and the targets where there are some; actions (H, S) where they say all of the policy."""
-        if self.targets is not None:
-            return self.plan.policy, self.users, self.targets
-        return (self.plan.policy if self.plan.actions is None else self.plan.actions), self.users
+        plan, targets = self.plan, self.targets
+        if targets is not None:
+            return plan.policy, self.users, targets
+        return (plan.policy if plan.actions is None else plan.actions), self.users
 
     @property
     def instructions(self) -> tuple[Any, ...]:
         """The policy, and the targets where they say when to leave it: what a `Simulator` lets people follow."""
-        return (self.plan.policy,) if self.targets is None else (self.plan.policy, self.targets)
+        targets = self.targets
+        return (self.plan.policy,) if targets is None else (self.plan.policy, targets)
 
 
 def statistic(problem: Problem, feedback: Feedback | None = None) -> CountSpec | LossSpec:
@@ -81,6 +83,7 @@ class Session:
         told: Sequence[str] = (),
     ) -> None:
         self.num_episodes, self.done = num_episodes, 0
+        self.room = 0  # how many people the open epoch still waits for
         self._agent, self._stream, self._schedule, self._told = agent, stream, schedule, told
         self._last: Any = None  # release
         self._plan: Plan | None = None
@@ -111,11 +114,6 @@ class Session:
         """Whether everybody has come. The last epoch may still be released; nobody is left to play another."""
         return self.done == self.num_episodes
 
-    @property
-    def room(self) -> int:
-        """How many people the open epoch still waits for; 0 where none is open."""
-        return 0 if self._epoch is None else self._epoch.start + self._epoch.users - self.done
-
     def announce(self) -> Epoch:
         """The open epoch, planned from the last release; the same until it is released."""
         if self._epoch is None:
@@ -127,7 +125,7 @@ class Session:
             users = min(plan.users or self._schedule.length(self.done), self.num_episodes - self.done)
             if self._announced:
                 self._stream.begin(plan)  # type: ignore[attr-defined]
-            self._plan, self._epoch = plan, Epoch(plan, self.done, users)
+            self._plan, self._epoch, self.room = plan, Epoch(plan, self.done, users), users
         return self._epoch
 
     def add(self, people: Episodes | Counts, *losses: Floats) -> None:
@@ -139,6 +137,7 @@ class Session:
             raise ValueError(f"{users:,} people came and the open epoch has room for {self.room:,}; nobody was added")
         self._stream.add(people, *losses)
         self.done += users
+        self.room -= users
 
     def release(self) -> Any:
         """Close the open epoch, whose noise is drawn here, once; its release, on which the next plan rests."""

@@ -18,7 +18,7 @@ from discreet.planning import occupancy, uniform_policy
 from discreet.privacy.noise import NoiseSource
 from discreet.runs import regret, report, results
 from discreet.runs.experiment import Experiment, Setting, run
-from discreet.runs.regret import Game
+from discreet.runs.regret import Hindsight
 from discreet.runs.results import RunResult
 from discreet.runs.simulation import Clock, play
 from discreet.schedules import TwoClocks
@@ -66,10 +66,10 @@ def test_expected_losses_add_up_policy_by_policy():
     agent, privatizer, _ = setting.triple()
     stream = privatizer.open(setting.spec, NoiseSource.seeded(0))
     session, clock = Session(agent, stream, TwoClocks(K, K, count_first=K), K), Clock()
-    game = Game(MDPSimulator(TINY, setting.law, 0), setting.sequence, K, clock)
-    for epoch in play(session, game.arrive, clock):
-        game.add(*epoch.played)
-    found = game.measured()
+    hindsight = Hindsight(MDPSimulator(TINY, setting.law, 0), setting.sequence, K, clock)
+    for epoch in play(session, hindsight.arrive, clock):
+        hindsight.add(*epoch.played)
+    found = hindsight.measured()
     measure = occupancy(TINY, uniform_policy((2, 2, 2)))
     running = np.cumsum((losses * measure).sum(axis=(1, 2, 3)))
     np.testing.assert_allclose(found["diagnostics"]["loss"], running[found["checkpoints"] - 1], rtol=1e-12)

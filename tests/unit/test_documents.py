@@ -248,3 +248,10 @@ def test_targets_that_are_named_exist():
         r"make ([a-z]+)", (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
     ):
         assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+def test_the_session_of_own_problems_works(capsys):
+    found: dict[str, object] = {}
+    exec(block("docs/own-problems.md", "python session"), found)
+    assert capsys.readouterr().out == "joint DP, ε = 1 per user, replace-one\n"
+    assert found["session"].ended

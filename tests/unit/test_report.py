@@ -36,15 +36,15 @@ def row(algorithm="a", seed=0, regret=(1.0, 3.0, 4.0), seconds=0.5, gap=0.5, **s
 
 
 def test_spread_by_hand():
-    spread = report.Spread.of([1.0, 2.0, 6.0])
-    assert spread == report.Spread(mean=3.0, sd=pytest.approx(7**0.5), median=2.0, worst=6.0)
-    assert report.Spread.of([2.0]).sd is None
+    spread = report.Variation.of([1.0, 2.0, 6.0])
+    assert spread == report.Variation(mean=3.0, sd=pytest.approx(7**0.5), median=2.0, worst=6.0)
+    assert report.Variation.of([2.0]).sd is None
 
 
 def test_summary_of_three_seeds():
     rows = [row(seed=s, regret=(0, 0, r), seconds=t) for s, r, t in ((0, 1.0, 0.5), (1, 2.0, 2.0), (2, 3.0, 1.0))]
     (summary,) = report.summaries(rows)
-    assert summary.ratio == report.Spread(0.5, pytest.approx(0.25), 0.5, 0.75)
+    assert summary.ratio == report.Variation(0.5, pytest.approx(0.25), 0.5, 0.75)
     assert summary.regret.mean == 2.0
     assert summary.episodes_per_second == statistics.median([16.0, 4.0, 8.0])
 

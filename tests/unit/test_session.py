@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -14,7 +17,7 @@ from discreet.privacy.sums.epochs import Epochs
 from discreet.privacy.trust.local import LocalSampled
 from discreet.releases.reports import Targets
 from discreet.runs.experiment import Experiment, Setting, generators, run
-from discreet.runs.regret import Game, RegretCurve, checkpoints
+from discreet.runs.regret import Hindsight, RegretCurve, checkpoints
 from discreet.runs.simulation import Clock, play, rollouts
 from discreet.schedules import FixedTimes
 from discreet.session import Session
@@ -103,8 +106,8 @@ def test_games_are_the_same_however_people_come(name):
             session.release()
     setting, session, simulator = opened(experiment)
     clock = Clock()
-    game = Game(simulator, setting.sequence, experiment.episodes, clock)
-    simulated = [(epoch.start, epoch.plan.policy.tobytes()) for epoch in play(session, game.arrive, clock)]
+    hindsight = Hindsight(simulator, setting.sequence, experiment.episodes, clock)
+    simulated = [(epoch.start, epoch.plan.policy.tobytes()) for epoch in play(session, hindsight.arrive, clock)]
     assert all(each == simulated for each in plans)
     assert len(simulated) > 3
 
@@ -226,6 +229,14 @@ def test_noise_is_drawn_once_and_the_last_epoch_may_be_released():
         seen.append(session.release())
     assert [release.num_episodes for release in seen] == [4, 8, 10]
     assert session._stream.release().visits.tobytes() == seen[-1].visits.tobytes()
+
+
+def test_a_session_cannot_be_copied_and_shows_nobody():
+    session, simulator = small_session()
+    fill(session, simulator)
+    for copied in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match="cannot be pickled or copied"):
+            copied(session)
 
 
 def test_a_run_ends_when_nobody_comes_any_more():

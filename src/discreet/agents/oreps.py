@@ -23,7 +23,7 @@ from discreet.occupancies import (
     upper_occupancy,
 )
 from discreet.planning import Plan, greedy_plan
-from discreet.problem import Estimator
+from discreet.problem import LossEstimator
 from discreet.releases.counts import Model, PrivateLosses
 
 
@@ -173,7 +173,7 @@ class BanditDescent:
 
     confidence: ConfidenceBoxes
     rate: float
-    estimator: Estimator = "corrected"
+    estimator: LossEstimator = "corrected"
     regulariser: Literal["barrier", "entropy"] = "barrier"
     implicit: float = 0.0  # γ
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from discreet.mdp import Floats
-from discreet.planning import Estimate, Plan, policy_values, uniform_policy
+from discreet.planning import Estimator, Plan, policy_values, uniform_policy
 from discreet.releases.counts import PrivateCounts
 
 #: Probabilities are floored here before the logarithm, so that an action can always come back.
@@ -39,7 +39,7 @@ class PolicyOptimization:
     Cost: O(H·S²·A) per plan.
     """
 
-    estimate: Estimate
+    estimate: Estimator
     num_episodes: int
     rate_scale: float = 1.0
     reward_range: tuple[float, float] = (0.0, 1.0)

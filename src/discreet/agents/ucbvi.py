@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from discreet.planning import Estimate, Plan, greedy_plan
+from discreet.planning import Estimator, Plan, greedy_plan
 from discreet.releases.counts import PrivateCounts
 
 
@@ -22,7 +22,7 @@ class UCBVI:
     Cost: O(H·S²·A) per plan.
     """
 
-    estimate: Estimate
+    estimate: Estimator
     monotone: bool = False
     tie_seed: int = 0
     reward_range: tuple[float, float] = (0.0, 1.0)

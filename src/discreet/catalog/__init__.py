@@ -98,14 +98,14 @@ _LOSSES = frozenset({"confidence_scale", "mode", "adversary"})
 
 
 def settled(
-    entry: Algorithm, option: str, mode: str | None, model: str | None
+    entry: Algorithm, option: str, mode: str | None, trust: str | None
 ) -> tuple[str | bool | None, str] | None:
     """The one value that an option can have in this form of a learner, and why; None where there is a choice.
 
     A value of None says that the option has no meaning there.
     """
     name = entry.name
-    if option == "honest" and model != "shuffle":
+    if option == "honest" and trust != "shuffle":
         return None, "honest is the fraction of users who add their noise, in the shuffle model only"
     if option == "public_initial" and option not in entry.options:
         if entry.runner == "adversarial" or entry.staged:
@@ -117,7 +117,7 @@ def settled(
         return "practical", f"{name} has one form only"
     if option not in entry.options:
         return (False if OPTIONS[option].default is False else None), f"{name} has no use for {dashed(option)}"
-    if option == "local_reports" and model != "local":
+    if option == "local_reports" and trust != "local":
         return None, "local-reports is for the local model only"
     if mode == "paper" and option == "local_reports":
         return "laplace", f"in paper mode {name} adds noise to every counter"
@@ -153,8 +153,13 @@ class Recipe:
         return getattr(import_module(self.module), self.name)(given, *self.arguments)
 
 
-def _recipe(name: str, *arguments: Any, module: str = "recipes") -> Callable[[Problem], Triple]:
-    return Recipe(f"discreet.catalog.{module}", name, arguments)
+def _recipe(name: str, *arguments: Any) -> Callable[[Problem], Triple]:
+    return Recipe("discreet.catalog.recipes", name, arguments)
+
+
+def _against(name: str, *arguments: Any) -> Callable[[Problem], Triple]:
+    """The recipe of a learner of an adversary's losses."""
+    return Recipe("discreet.catalog.losses", name, arguments)
 
 
 def _learner(name: str) -> Callable[[Task], Outcome]:
@@ -165,29 +170,22 @@ def _no_triple(problem: Problem) -> Triple:
     raise ValueError("a learner from logs is no triple; it is run by discreet.offline.fitting")
 
 
-def _against(
-    feedback: Feedback,
+def _acts(
     name: str,
     summary: str,
     source: str,
-    build: Callable[[Problem], Triple],
+    options: frozenset[str],
     twin: str | None = None,
-    options: frozenset[str] = frozenset(),
+    models: tuple[str, ...] | None = None,
+    build: Callable[[Problem], Triple] | None = None,
+    feedback: Feedback | None = None,
+    **more: Any,
 ) -> Algorithm:
-    """A learner of an adversary's losses; one with a twin is private."""
-    private = twin is not None
-    return Algorithm(
-        name,
-        summary,
-        source,
-        build,
-        private,
-        ONLINE if private else ("joint",),
-        twin=twin,
-        runner="adversarial",
-        feedback=feedback,
-        options=options,
-    )
+    """A learner that acts; one with a twin is private. Its recipe has its name, unless another is given."""
+    private, runner = twin is not None, "online" if feedback is None else "adversarial"
+    build, models = build or _recipe(name.replace("-", "_")), models or (ONLINE if private else ("joint",))
+    claims = (name, summary, source, build, private, models)
+    return Algorithm(*claims, twin=twin, runner=runner, feedback=feedback, options=options, **more)
 
 
 def _from_logs(
@@ -200,207 +198,51 @@ def _from_logs(
 ) -> Algorithm:
     """A private learner names its twin, which is the same function without a budget."""
     private = twin is not None
-    models = ("central",) if private else ("none",)
-    return Algorithm(
-        name,
-        summary,
-        source,
-        _no_triple,
-        private,
-        models,
-        twin=twin,
-        runner="offline",
-        learn=learn,
-        features=features,
-    )
+    claims = (name, summary, source, _no_triple, private, ("central",) if private else ("none",))
+    return Algorithm(*claims, twin=twin, runner="offline", learn=learn, features=features)
 
 
 ONLINE = ("joint", "local")
 TRUST = (*ONLINE, "shuffle")
+# fmt: off
 _ALGORITHMS: tuple[Algorithm, ...] = (
-    Algorithm(
-        "ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _recipe("ucbvi"), options=_PLAIN
-    ),
-    Algorithm(
-        "ucbvi-bernstein",
-        "optimistic value iteration, Bernstein bonus",
-        "[AOM17] bonus 2",
-        _recipe("ucbvi_bernstein"),
-        options=_PLAIN,
-    ),
-    Algorithm("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _recipe("oppo"), options=_PLAIN),
-    Algorithm(
-        "spotlight",
-        "one targeted report per user (ours)",
-        "ours",
-        _recipe("spotlight"),
-        True,
-        (*ONLINE, "shuffle"),
-        twin="ucbvi-bernstein",
-        options=_REPORTS,
-    ),
-    Algorithm(
-        "dp-ucbvi",
-        "private value iteration, Bernstein bonus",
-        "[QW23] Alg. 1",
-        _recipe("dp_ucbvi"),
-        True,
-        ONLINE,
-        twin="ucbvi-bernstein",
-        options=_COUNTS | {"bonus"},
-    ),
-    Algorithm(
-        "private-ucb-vi",
-        "private value iteration, Hoeffding bonus",
-        "[CZ22]",
-        _recipe("private_ucb_vi"),
-        True,
-        ONLINE,
-        twin="ucbvi",
-        options=_COUNTS,
-    ),
-    Algorithm(
-        "private-ucb-po",
-        "private policy optimisation",
-        "[CZ22]",
-        _recipe("private_ucb_po"),
-        True,
-        ONLINE,
-        twin="oppo",
-        options=_COUNTS,
-    ),
-    Algorithm(
-        "private-heavy-ucbvi",
-        "private value iteration, heavy-tailed rewards",
-        "[WZCW23] Alg. 1",
-        _recipe("heavy", False, True),
-        True,
-        ONLINE,
-        heavy=True,
-        twin="heavy-ucbvi",
-        options=_HEAVY,
-    ),
-    Algorithm(
-        "private-heavy-ucbpo",
-        "private policy optimisation, heavy-tailed rewards",
-        "[WZCW23] Alg. 3",
-        _recipe("heavy", True, True),
-        True,
-        ONLINE,
-        heavy=True,
-        twin="heavy-ucbpo",
-        options=_HEAVY,
-    ),
-    Algorithm(
-        "heavy-ucbvi",
-        "value iteration with truncated rewards",
-        "[WZCW23], without privacy",
-        _recipe("heavy", False, False),
-        heavy=True,
-        options=_HEAVY,
-    ),
-    Algorithm(
-        "heavy-ucbpo",
-        "policy optimisation with truncated rewards",
-        "[WZCW23], without privacy",
-        _recipe("heavy", True, False),
-        heavy=True,
-        options=_HEAVY,
-    ),
-    Algorithm(
-        "pucb",
-        "the first private learner, Hoeffding bonus",
-        "[VBKW20]",
-        _recipe("pucb"),
-        True,
-        ("joint",),
-        twin="ucbvi",
-        options=_PLAIN | _DECLARED,
-    ),
-    Algorithm(
-        "shuffle-ucbvi",
-        "value iteration on shuffled bits, any size",
-        "[QW23] × [BTZCC25] bits",
-        _recipe("shuffle_ucbvi"),
-        True,
-        ("shuffle",),
-        twin="ucbvi-bernstein",
-        options=_BITS,
-    ),
-    Algorithm(
-        "sdp-pe",
-        "policy elimination on shuffled bits, tiny problems",
-        "[BTZCC25] Alg. 1–4",
-        _recipe("elimination", True),
-        True,
-        ("shuffle",),
-        twin="apeve",
-        staged=True,
-        options=_ELIMINATION | {"honest"},
-    ),
-    Algorithm(
-        "apeve",
-        "policy elimination, tiny problems",
-        "[QYMW22]",
-        _recipe("elimination", False),
-        staged=True,
-        options=_ELIMINATION,
-    ),
+    _acts("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _PLAIN),
+    _acts("ucbvi-bernstein", "optimistic value iteration, Bernstein bonus", "[AOM17] bonus 2", _PLAIN),
+    _acts("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _PLAIN),
+    _acts("spotlight", "one targeted report per user (ours)", "ours", _REPORTS, "ucbvi-bernstein", TRUST),
+    _acts("dp-ucbvi", "private value iteration, Bernstein bonus", "[QW23] Alg. 1",
+          _COUNTS | {"bonus"}, "ucbvi-bernstein"),
+    _acts("private-ucb-vi", "private value iteration, Hoeffding bonus", "[CZ22]", _COUNTS, "ucbvi"),
+    _acts("private-ucb-po", "private policy optimisation", "[CZ22]", _COUNTS, "oppo"),
+    _acts("private-heavy-ucbvi", "private value iteration, heavy-tailed rewards", "[WZCW23] Alg. 1",
+          _HEAVY, "heavy-ucbvi", build=_recipe("heavy", False, True), heavy=True),
+    _acts("private-heavy-ucbpo", "private policy optimisation, heavy-tailed rewards", "[WZCW23] Alg. 3",
+          _HEAVY, "heavy-ucbpo", build=_recipe("heavy", True, True), heavy=True),
+    _acts("heavy-ucbvi", "value iteration with truncated rewards", "[WZCW23], without privacy",
+          _HEAVY, build=_recipe("heavy", False, False), heavy=True),
+    _acts("heavy-ucbpo", "policy optimisation with truncated rewards", "[WZCW23], without privacy",
+          _HEAVY, build=_recipe("heavy", True, False), heavy=True),
+    _acts("pucb", "the first private learner, Hoeffding bonus", "[VBKW20]", _PLAIN | _DECLARED, "ucbvi", ("joint",)),
+    _acts("shuffle-ucbvi", "value iteration on shuffled bits, any size", "[QW23] × [BTZCC25] bits",
+          _BITS, "ucbvi-bernstein", ("shuffle",)),
+    _acts("sdp-pe", "policy elimination on shuffled bits, tiny problems", "[BTZCC25] Alg. 1–4",
+          _ELIMINATION | {"honest"}, "apeve", ("shuffle",), _recipe("elimination", True), staged=True),
+    _acts("apeve", "policy elimination, tiny problems", "[QYMW22]",
+          _ELIMINATION, build=_recipe("elimination", False), staged=True),
+    _acts("private-uc-o-reps", "adversarial losses, all of them seen", "[BZZDTCC24] Alg. 1",
+          _LOSSES | {"losses"}, "uc-o-reps", build=_against("uc_o_reps"), feedback="full"),
+    _acts("private-uob-lbps", "adversarial losses, seen along the way", "[BZZDTCC24] Alg. 3",
+          _LOSSES | {"losses", "estimator"}, "uob-lbps", build=_against("uob"), feedback="bandit"),
+    _acts("uc-o-reps", "regularised leader over occupancy measures", "[RM19]",
+          _LOSSES, build=_against("uc_o_reps"), feedback="full"),
+    _acts("uob-lbps", "log-barrier mirror descent, bandit losses", "[BZZDTCC24], without privacy",
+          _LOSSES | {"estimator"}, build=_against("uob"), feedback="bandit"),
+    _acts("uob-reps", "entropy mirror descent, bandit losses", "[JJLSY20]",
+          _LOSSES | {"estimator"}, build=_against("uob", "entropy"), feedback="bandit"),
+    _acts("follow-the-leader", "best policy for the losses so far; a baseline", "folklore",
+          frozenset({"adversary"}), build=_against("follow_the_leader"), feedback="full"),
 )
-
-_UC_O_REPS, _UOB = _recipe("uc_o_reps", module="losses"), _recipe("uob", module="losses")
-_ALGORITHMS += (
-    _against(
-        "full",
-        "private-uc-o-reps",
-        "adversarial losses, all of them seen",
-        "[BZZDTCC24] Alg. 1",
-        _UC_O_REPS,
-        "uc-o-reps",
-        _LOSSES | {"losses"},
-    ),
-    _against(
-        "bandit",
-        "private-uob-lbps",
-        "adversarial losses, seen along the way",
-        "[BZZDTCC24] Alg. 3",
-        _UOB,
-        "uob-lbps",
-        _LOSSES | {"losses", "estimator"},
-    ),
-    _against(
-        "full",
-        "uc-o-reps",
-        "regularised leader over occupancy measures",
-        "[RM19]",
-        _UC_O_REPS,
-        options=_LOSSES,
-    ),
-    _against(
-        "bandit",
-        "uob-lbps",
-        "log-barrier mirror descent, bandit losses",
-        "[BZZDTCC24], without privacy",
-        _UOB,
-        options=_LOSSES | {"estimator"},
-    ),
-    _against(
-        "bandit",
-        "uob-reps",
-        "entropy mirror descent, bandit losses",
-        "[JJLSY20]",
-        _recipe("uob", "entropy", module="losses"),
-        options=_LOSSES | {"estimator"},
-    ),
-    _against(
-        "full",
-        "follow-the-leader",
-        "best policy for the losses so far; a baseline",
-        "folklore",
-        _recipe("follow_the_leader", module="losses"),
-        options=frozenset({"adversary"}),
-    ),
-)
+# fmt: on
 
 _ALGORITHMS += (
     _from_logs("one-hot", "one histogram of steps, the default (ours)", "ours", _learner("one_hot"), "apvi"),

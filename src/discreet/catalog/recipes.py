@@ -14,7 +14,7 @@ from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar, BonusKind, ChowdhuryZhou, Practical, QiaoWang, ShaniEfroni, Vietri
 from discreet.catalog import Triple
 from discreet.people.counts import CountSpec
-from discreet.planning import Agent, Estimate
+from discreet.planning import Agent, Estimator
 from discreet.privacy.protocol import Privatizer
 from discreet.privacy.sums.epochs import Epochs
 from discreet.privacy.sums.exact import Exact
@@ -82,7 +82,7 @@ def count_schedule(problem: Problem) -> Schedule:
     return GeometricEpochs(growth=1.2, first=max(1, min(int(2 * spread), problem.num_episodes // 20)))
 
 
-def _private(problem: Problem, paper: Estimate, practical: Estimate, monotone: bool = False) -> Triple:
+def _private(problem: Problem, paper: Estimator, practical: Estimator, monotone: bool = False) -> Triple:
     if problem.paper:
         agent = UCBVI(paper, monotone, problem.tie_seed)
         return Triple(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,7 @@ from discreet.cli.terminal import compilation_notice, note, progress_bar, say, s
 
 if TYPE_CHECKING:
     from discreet.runs.experiment import Experiment, Setting
-    from discreet.runs.report import Spread, Summary
+    from discreet.runs.report import Summary, Variation
     from discreet.runs.results import RunResult
 
 NOT_A_RELEASE = "simulation: all randomness came from a seed, so this is not a private release"
@@ -59,48 +58,39 @@ def run(
     experiment = Experiment(name, **settings)
     wanted = [None] if secure else seed_list(seeds or "0:1")
     with compilation_notice():
-        ready = prepared(experiment)
-        summary = executed(ready, wanted, out, jobs)
+        setting = prepared(experiment)
+        summary = executed(setting, wanted, out, jobs)
     if as_json:
-        say_json(document(ready, summary))
+        say_json(document(setting, summary))
         return
-    say(heading(ready, summary))
+    say(heading(setting, summary))
     show(result_table(summary))
-    say(guarantee_line(summary, twin_ratio(ready, wanted[0])))
+    say(guarantee_line(summary, twin_ratio(setting, wanted[0])))
     if out is not None:
         say(f"results are in {out}; `discreet plot {out}` draws them")
 
 
-@dataclass(frozen=True)
-class Ready:
-    """An experiment with everything spelled out, and the setting it builds."""
-
-    experiment: Experiment
-    setting: Setting
-
-
-def prepared(experiment: Experiment) -> Ready:
+def prepared(experiment: Experiment) -> Setting:
     """Build everything but the run, so that whatever is wrong is said before anything is computed."""
     from discreet.privacy.noise import NoiseSource
     from discreet.runs.experiment import Setting
     from discreet.session import Session
 
-    explicit, setting = experiment.resolved, Setting.of(experiment)
-    triple = setting.triple()
-    Session.open(triple, setting.problem, NoiseSource.seeded(0), setting.entry.feedback)
-    if explicit.epsilon is not None and not (outlook := setting.forecast()).feasible:
+    setting = Setting.of(experiment)
+    Session.open(setting.triple(), setting.problem, NoiseSource.seeded(0), setting.entry.feedback)
+    if experiment.epsilon is not None and not (outlook := setting.forecast()).feasible:
         note(f"warning: {outlook.verdict}")
-    return Ready(explicit, setting)
+    return setting
 
 
-def executed(ready: Ready, seeds: Sequence[int | None], out: Path | None, jobs: int) -> Summary:
+def executed(setting: Setting, seeds: Sequence[int | None], out: Path | None, jobs: int) -> Summary:
     """Run the seeds that this source has not left in the folder yet, and summarise all in the order asked for."""
     from discreet import provenance
     from discreet.runs import results
     from discreet.runs.experiment import run_seeds
     from discreet.runs.report import summaries
 
-    experiment = ready.experiment
+    experiment = setting.said
     rows: dict[int | None, RunResult] = {}
     if out is not None:
         results.prepare(out)
@@ -124,16 +114,16 @@ def executed(ready: Ready, seeds: Sequence[int | None], out: Path | None, jobs: 
     return summaries(rows[seed] for seed in seeds)[0]
 
 
-def document(ready: Ready, summary: Summary) -> dict[str, Any]:
+def document(setting: Setting, summary: Summary) -> dict[str, Any]:
     """The result as `--json` prints it; infinite and undefined numbers are null."""
-    experiment, rows = ready.experiment, summary.rows
+    experiment, rows = setting.said, summary.rows
     guarantee = summary.guarantee.to_json()
     ledger = guarantee.pop("entries")
     return {
         "algorithm": experiment.settings["algorithm"],
         "env": experiment.settings["env"],
         "states": experiment.states,
-        "actions": ready.setting.mdp.num_actions,
+        "actions": setting.mdp.num_actions,
         "horizon": experiment.horizon,
         "instance": experiment.instance,
         "episodes": experiment.episodes,
@@ -142,7 +132,7 @@ def document(ready: Ready, summary: Summary) -> dict[str, Any]:
         "schedule": experiment.schedule,
         "mode": experiment.mode,
         "confidence_scale": experiment.confidence_scale,
-        "reward_law": ready.setting.law.kind,
+        "reward_law": setting.law.kind,
         "regret": [float(row.regret[-1]) for row in rows],
         "regret_ratio": spread_json(summary.ratio, [row.regret_ratio for row in rows]),
         "final_gap": spread_json(summary.gap, [row.final_gap for row in rows]),
@@ -161,7 +151,7 @@ def document(ready: Ready, summary: Summary) -> dict[str, Any]:
     }
 
 
-def spread_json(spread: Spread | None, per_seed: list[float | None]) -> dict[str, Any]:
+def spread_json(spread: Variation | None, per_seed: list[float | None]) -> dict[str, Any]:
     names = ("mean", "sd", "median", "worst")
     return {**{name: getattr(spread, name, None) for name in names}, "per_seed": per_seed}
 
@@ -183,15 +173,15 @@ def adversarial_part(experiment: Experiment, rows: Sequence[RunResult]) -> dict[
     }
 
 
-def plus_minus(spread: Spread | None, digits: str) -> str:
+def plus_minus(spread: Variation | None, digits: str) -> str:
     if spread is None:
         return "undefined: every policy is optimal"
     return f"{spread.mean:{digits}}" + (f" ± {spread.sd:{digits}}" if spread.sd is not None else "")
 
 
-def heading(ready: Ready, summary: Summary) -> str:
+def heading(setting: Setting, summary: Summary) -> str:
     """What was run, in words."""
-    experiment, rows = ready.experiment, summary.rows
+    experiment, rows = setting.said, summary.rows
     which = "pooled over steps" if experiment.pooled else "staged"
     seeds = "secure noise" if rows[0].seed is None else f"{len(rows)} seed{'s' if len(rows) > 1 else ''}"
     return (
@@ -226,11 +216,11 @@ def result_table(summary: Summary) -> Any:
     return table
 
 
-def twin_ratio(ready: Ready, seed: int | None) -> float | None:
+def twin_ratio(setting: Setting, seed: int | None) -> float | None:
     """What the learner's twin without privacy reaches, on one seed: the price of privacy is the difference."""
     from discreet.runs.experiment import run as run_once
 
-    twin = ready.experiment.twin
+    twin = setting.said.twin
     return None if twin is None else run_once(twin, 0 if seed is None else seed).regret_ratio
 
 

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 
-class Setting(NamedTuple):
+class Field(NamedTuple):
     """One field of `Experiment`. A default of None means that nothing was said; `shown` is then what will hold."""
 
     kind: Any
@@ -29,64 +29,64 @@ class Setting(NamedTuple):
 
 #: All settings but the learner's name, as `discreet run` takes them.
 SETTINGS = {
-    "env": Setting(str, "An environment; `discreet envs` lists them.", "riverswim"),
-    "states": Setting(int | None, "Number of states, where it can be chosen."),
-    "horizon": Setting(int | None, "Steps per episode, where it can be chosen."),
-    "instance": Setting(int, "Which random environment (this is not the seed of the run).", 0),
-    "discount": Setting(
+    "env": Field(str, "An environment; `discreet envs` lists them.", "riverswim"),
+    "states": Field(int | None, "Number of states, where it can be chosen."),
+    "horizon": Field(int | None, "Steps per episode, where it can be chosen."),
+    "instance": Field(int, "Which random environment (this is not the seed of the run).", 0),
+    "discount": Field(
         float | None, "Every step is the last with probability 1 - discount, in a state of its own.", shown="1"
     ),
-    "episodes": Setting(int, "Episodes; every episode is another user.", 20_000),
-    "pooled": Setting(bool, "Count over all steps together: the MDP is stationary.", False),
-    "schedule": Setting(str | None, "When to learn: every (episode) or epochs (growing).", shown="epochs"),
-    "confidence_scale": Setting(
+    "episodes": Field(int, "Episodes; every episode is another user.", 20_000),
+    "pooled": Field(bool, "Count over all steps together: the MDP is stationary.", False),
+    "schedule": Field(str | None, "When to learn: every (episode) or epochs (growing).", shown="epochs"),
+    "confidence_scale": Field(
         float | None, "Factor on the exploration bonus; 1 is the theorem.", shown="the learner's"
     ),
-    "reward_law": Setting(
+    "reward_law": Field(
         str | None,
         "bernoulli, deterministic, gaussian, alpha-stable, student-t or pareto.",
         shown="the environment's",
     ),
-    "alpha": Setting(float | None, "Tail of the alpha-stable law, in (1, 2].", shown="2"),
-    "df": Setting(float | None, "Degrees of freedom of Student's law, above 1.", shown="3"),
-    "tail_index": Setting(float | None, "Tail index of Pareto's law, above 1.", shown="3"),
-    "moment_order": Setting(
+    "alpha": Field(float | None, "Tail of the alpha-stable law, in (1, 2].", shown="2"),
+    "df": Field(float | None, "Degrees of freedom of Student's law, above 1.", shown="3"),
+    "tail_index": Field(float | None, "Tail index of Pareto's law, above 1.", shown="3"),
+    "moment_order": Field(
         float | None,
         "Heavy tails: v of E|r|^(1+v), in (0, 1]; with alpha below 2 take 1+v < alpha.",
         shown="1",
     ),
-    "moment_bound": Setting(float | None, "Heavy tails: public bound u on E|r|^(1+v).", shown="the law's"),
-    "mean_bound": Setting(float | None, "Heavy tails: public bound on |mean reward|.", shown="the law's"),
-    "bonus": Setting(str | None, "bernstein or hoeffding, where the learner has both.", shown="bernstein"),
-    "mode": Setting(str | None, "practical, or paper: as printed, with the true calibration.", shown="practical"),
-    "epsilon": Setting(float | None, "Privacy budget per user (private learners), at most 20."),
-    "delta": Setting(float, "Above 0: (epsilon, delta), with Gaussian noise or shuffled bits.", 0.0),
-    "local_reports": Setting(
+    "moment_bound": Field(float | None, "Heavy tails: public bound u on E|r|^(1+v).", shown="the law's"),
+    "mean_bound": Field(float | None, "Heavy tails: public bound on |mean reward|.", shown="the law's"),
+    "bonus": Field(str | None, "bernstein or hoeffding, where the learner has both.", shown="bernstein"),
+    "mode": Field(str | None, "practical, or paper: as printed, with the true calibration.", shown="practical"),
+    "epsilon": Field(float | None, "Privacy budget per user (private learners), at most 20."),
+    "delta": Field(float, "Above 0: (epsilon, delta), with Gaussian noise or shuffled bits.", 0.0),
+    "local_reports": Field(
         str | None,
         "Local model: sampled (one step, unary code) or laplace (noise on every counter).",
         shown="sampled",
     ),
-    "honest": Setting(
+    "honest": Field(
         float | None, "Shuffle model: the fraction of every batch that surely adds its noise.", shown="1"
     ),
-    "model": Setting(
+    "model": Field(
         str | None,
         "Whom users trust: joint (a curator), shuffle (a mixer) or local (nobody).",
         shown="the learner's first",
     ),
-    "neighbours": Setting(str | None, "replace or zero-out: what one user may change.", shown="replace"),
-    "public_initial": Setting(
+    "neighbours": Field(str | None, "replace or zero-out: what one user may change.", shown="replace"),
+    "public_initial": Field(
         bool | None,
         "Where episodes start is declared public, hence known to the learner.",
         shown="public-initial",
     ),
-    "known_successors": Setting(bool, "Declare public which states can follow which.", False),
-    "known_zero_rewards": Setting(bool, "Declare public which cells never pay.", False),
-    "adversary": Setting(
+    "known_successors": Field(bool, "Declare public which states can follow which.", False),
+    "known_zero_rewards": Field(bool, "Declare public which cells never pay.", False),
+    "adversary": Field(
         str | None, "Adversarial losses: iid, switch, sinusoid, blocks, flips or alternating.", shown="iid"
     ),
-    "losses": Setting(str | None, "Adversarial losses: private, or public tables.", shown="private"),
-    "estimator": Setting(str | None, "Bandit losses: corrected, or paper (as printed).", shown="corrected"),
+    "losses": Field(str | None, "Adversarial losses: private, or public tables.", shown="private"),
+    "estimator": Field(str | None, "Bandit losses: corrected, or paper (as printed).", shown="corrected"),
 }
 
 

@@ -16,6 +16,7 @@ from discreet.kernels import rollout as kernel
 from discreet.mdp import Floats, Ints
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Neighbours
+from discreet.problem import grid_for
 
 #: |sum of rewards| on the grid stays below this, so that noise can be added in 64 bits.
 LARGEST_SUM = 2**61
@@ -23,11 +24,6 @@ LARGEST_SUM = 2**61
 
 #: Without a declared range a single reward still has to fit the sums.
 UNBOUNDED_REWARD = 2.0**12
-
-
-def grid_for(num_episodes: int) -> float:
-    """The coarsest power of two that is at most 1/K."""
-    return 2.0 ** -max(num_episodes - 1, 1).bit_length()
 
 
 class Sensitivity(NamedTuple):
@@ -73,7 +69,7 @@ class CountSpec:
         num_episodes: int,
         reward_range: tuple[float, float] | None = (0.0, 1.0),
     ) -> CountSpec:
-        """A spec whose grid is at most 1/K, so that rounding moves the sum of K rewards by at most 1/2."""
+        """A spec with the grid of so many episodes."""
         return cls(num_states, num_actions, horizon, pooled, grid_for(num_episodes), reward_range)
 
     @property

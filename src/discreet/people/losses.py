@@ -13,9 +13,10 @@ from discreet.device import LossTables
 from discreet.device.tables import check_grid
 from discreet.mdp import Floats, Ints
 from discreet.occupancies import Layers
-from discreet.people.counts import LARGEST_SUM, Sensitivity, grid_for
+from discreet.people.counts import LARGEST_SUM, Sensitivity
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Neighbours
+from discreet.problem import grid_for
 
 Feedback = Literal["full", "bandit"]
 TABLES = ("visits", "transitions", "losses")
@@ -47,7 +48,7 @@ class LossSpec:
 
     @classmethod
     def for_episodes(cls, layers: Layers, feedback: Feedback, num_episodes: int) -> LossSpec:
-        """A grid of at most 1/K: rounding moves the sum of K losses by at most ½."""
+        """With the grid of so many episodes."""
         return cls(layers, feedback, num_episodes, grid_for(num_episodes))
 
     @cached_property

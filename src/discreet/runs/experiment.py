@@ -7,7 +7,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, get_args
@@ -27,7 +27,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.problem import Moments, Problem, PublicStructure
 from discreet.runs import identity, memory
 from discreet.runs.feasibility import LARGEST_EPSILON, Forecast, forecast_run
-from discreet.runs.regret import Game, RegretCurve
+from discreet.runs.regret import Hindsight, RegretCurve
 from discreet.runs.results import RunResult, stamped
 from discreet.runs.simulation import Clock, compilable, play, play_compiled, rollouts
 from discreet.schedules import TwoClocks
@@ -194,13 +194,13 @@ class Experiment:
                 choices = ", ".join(option.choices)
                 raise ValueError(f"unknown {catalog.dashed(name)} {value!r}; choose one of {choices}")
         mode = self.mode or "practical"
-        model = (self.model or entry.models[0]) if entry.private else None
+        trust = (self.model or entry.models[0]) if entry.private else None
         found: dict[str, Any] = {}
         for name, option in catalog.OPTIONS.items():
             given = getattr(self, name)
             if given is False and option.default is False:  # a flag that was not raised
                 given = None
-            only = catalog.settled(entry, name, mode, model)
+            only = catalog.settled(entry, name, mode, trust)
             if only is None:
                 found[name] = option.default if given is None else given
             elif given is None or given == only[0]:
@@ -299,11 +299,15 @@ class Setting:
     """A built experiment: the model, the law of its rewards and what an adversary does, hidden from the learner, and
     all that is public."""
 
+    said: Experiment  # resolved
     mdp: FiniteMDP
     law: RewardLaw
     sequence: LossSequence | None
     problem: Problem
-    entry: catalog.Algorithm
+
+    @property
+    def entry(self) -> catalog.Algorithm:
+        return self.said.entry
 
     @classmethod
     def of(cls, experiment: Experiment) -> Setting:
@@ -332,7 +336,7 @@ class Setting:
             moments=_moments(said, mdp, law) if entry.heavy else None,
             reward_range=None if sequence is not None else _interval(entry, law, mdp),
         )
-        return cls(mdp, law, sequence, problem, entry)
+        return cls(said, mdp, law, sequence, problem)
 
     @property
     def spec(self) -> Any:
@@ -439,29 +443,29 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
 
     `seed=None` draws fresh randomness and secure noise; any seed makes the run a simulation.
     """
-    experiment = experiment.resolved
     setting, K = Setting.of(experiment), experiment.episodes
     environment, noise = generators(seed)
     simulator = MDPSimulator(setting.mdp, setting.law, environment, setting.problem.reward_range)
     triple, clock = setting.triple(seed), Clock()
     session = Session.open(triple, setting.problem, noise, setting.entry.feedback)
-    meter: RegretCurve | Game = RegretCurve(setting.mdp, K)
-    arrive, parts = rollouts(simulator), None
-    if setting.sequence is not None:
-        meter = Game(simulator, setting.sequence, K, clock)
-        arrive = meter.arrive
-    elif compilable(triple, setting.spec, setting.law, K):  # then the stream is Exact
+    hindsight = None if setting.sequence is None else Hindsight(simulator, setting.sequence, K, clock)
+    meter = hindsight or RegretCurve(setting.mdp, K)
+    parts: Iterable[tuple[Any, ...]]
+    if compilable(triple, setting.spec, setting.law, K):  # then the stream is Exact
         parts = play_compiled(triple.agent, simulator, setting.spec, K, clock)  # type: ignore[arg-type]
-    for part in parts or (epoch.played for epoch in play(session, arrive, clock)):
+    else:
+        arrive = rollouts(simulator) if hindsight is None else hindsight.arrive
+        parts = (epoch.played for epoch in play(session, arrive, clock))
+    for part in parts:
         meter.add(*part)
         if progress is not None:
             progress(part[1])
     found = meter.measured()
-    told = {"clipped_rewards": simulator.clipped} if setting.sequence is None else _of_losses(setting, triple)
+    told = {"clipped_rewards": simulator.clipped} if hindsight is None else _of_losses(setting, triple)
     told |= _problem(experiment) | getattr(session.plan, "diagnostics", {}) | found.pop("diagnostics", {})
     return RunResult(
-        experiment.id,
-        experiment.settings,
+        setting.said.id,
+        setting.said.settings,
         seed,
         guarantee=session.guarantee,
         seconds=clock.seconds,

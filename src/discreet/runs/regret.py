@@ -71,7 +71,7 @@ class RegretCurve:
         }
 
 
-class Game:
+class Hindsight:
     """People who meet an adversary's losses, and the exact regret against the best fixed policy in hindsight.
 
     Losses may end early: then nobody comes any more, what was recorded is kept and `stopped` says why.

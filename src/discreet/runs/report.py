@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ PANEL = ("env", "states", "horizon", "instance")
 
 
 @dataclass(frozen=True)
-class Spread:
+class Variation:
     """How a number varies over seeds. `sd` divides by n−1 and does not exist for one seed."""
 
     mean: float
@@ -32,7 +33,7 @@ class Spread:
     worst: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def of(cls, values: Sequence[float]) -> Variation:
         sd = statistics.stdev(values) if len(values) > 1 else None
         return cls(statistics.fmean(values), sd, statistics.median(values), max(values))
 
@@ -43,9 +44,9 @@ class Summary:
 
     label: str
     rows: tuple[RunResult, ...]
-    ratio: Spread | None  # None where the random policy is optimal
-    gap: Spread | None  # of the last policy, as `RunResult.final_gap`
-    regret: Spread
+    ratio: Variation | None  # None where the random policy is optimal
+    gap: Variation | None  # of the last policy, as `RunResult.final_gap`
+    regret: Variation
     episodes_per_second: float | None
 
     @property
@@ -85,9 +86,9 @@ def _summary(label: str, rows: tuple[RunResult, ...]) -> Summary:
     return Summary(
         label,
         rows,
-        Spread.of(ratios) if ratios else None,
-        Spread.of(gaps) if gaps else None,
-        Spread.of([float(row.regret[-1]) for row in rows]),
+        Variation.of(ratios) if ratios else None,
+        Variation.of(gaps) if gaps else None,
+        Variation.of([float(row.regret[-1]) for row in rows]),
         statistics.median(rates) if rates else None,
     )
 
@@ -178,36 +179,32 @@ def _figure(groups: Mapping[str, Sequence[RunResult]]) -> Any:
     lines = -(-(len(groups) + len(against)) // columns)
     figure = Figure(figsize=(1.5 + 6.0 * columns, 4.6 * lines), layout="constrained")
     FigureCanvasAgg(figure)
-    for position, (title, rows) in enumerate(groups.items(), start=1):
-        axes = figure.add_subplot(lines, columns, position)
+    panel = (figure.add_subplot(lines, columns, position) for position in itertools.count(1))
+    for (title, rows), axes in zip(groups.items(), panel, strict=False):
         axes.axhline(1.0, color="0.6", linewidth=1, linestyle="--", label="random policy")
         drawn = curves(rows)
         for number, curve in enumerate(drawn):
             style = ("-", "--", ":")[number // COLOURS % 3]
             (line,) = axes.plot(curve.episodes, curve.mean, style, linewidth=1.8, label=curve.label)
             axes.fill_between(curve.episodes, curve.low, curve.high, color=line.get_color(), alpha=0.18, linewidth=0)
-        axes.set_xscale("log")
         axes.set_ylim(bottom=0.0)
-        axes.set_xlabel("episodes")
-        axes.set_ylabel("regret so far / regret of the random policy")
-        axes.set_title(title)
-        axes.grid(alpha=0.25)
         beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if len(drawn) > 6 else {}
-        axes.legend(title="mean, and range over seeds", fontsize="small", title_fontsize="small", **beside)
-    for position, (title, rows) in enumerate(against.items(), start=len(groups) + 1):
-        axes = figure.add_subplot(lines, columns, position)
+        legend = {"title": "mean, and range over seeds", "title_fontsize": "small", **beside}
+        _finish(axes, title, "regret so far / regret of the random policy", legend)
+    for (title, rows), axes in zip(against.items(), panel, strict=False):
         for summary in summaries(rows):
             episodes = summary.rows[0].checkpoints
             (line,) = axes.plot(episodes, _mean_loss(summary, "loss") / episodes, linewidth=1.8, label=summary.label)
             best = _mean_loss(summary, "comparator_loss") / episodes
             axes.plot(episodes, best, "--", linewidth=1.2, color=line.get_color())
-        axes.set_xscale("log")
-        axes.set_xlabel("episodes")
-        axes.set_ylabel("mean loss so far (dashed: best fixed policy)")
-        axes.set_title(title)
-        axes.grid(alpha=0.25)
-        axes.legend(fontsize="small")
+        _finish(axes, title, "mean loss so far (dashed: best fixed policy)", {})
     return figure
+
+
+def _finish(axes: Any, title: str, measured: str, legend: Mapping[str, Any]) -> None:
+    axes.set(title=title, xscale="log", xlabel="episodes", ylabel=measured)
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize="small", **legend)
 
 
 def loss_panels(rows: Iterable[RunResult]) -> dict[str, list[RunResult]]:
