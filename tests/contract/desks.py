@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from discreet.occupancies import Layers
-from discreet.people.counting import LoggedData, StepCounts
+from discreet.people.counting import LoggedData, StepCounts, StepItems
 from discreet.people.counts import CountSpec
 from discreet.people.episodes import Episodes
 from discreet.people.logs import LogFormat, table_of
@@ -29,6 +29,7 @@ from discreet.privacy.trust.one_hot import OneHot, Tilted
 from discreet.privacy.trust.reports import Reports
 from discreet.privacy.trust.shuffle import ShuffleBatches
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
+from discreet.privacy.trust.sparse import SparseStream
 from discreet.privacy.trust.truncated import TruncatedLocal
 from discreet.problem import PublicStructure
 from discreet.releases.batches import Batch
@@ -36,6 +37,7 @@ from discreet.releases.counts import Thresholds
 from discreet.releases.items import Items
 from discreet.releases.regressions import Target
 from discreet.releases.reports import Targets
+from discreet.releases.sparse import SparseItems
 from oracles_streams import bad_records, stacked
 
 SPEC = CountSpec(2, 2, 2, pooled=False, grid=2.0**-4)
@@ -136,6 +138,19 @@ class Histogram:
         return [self.stream.guarantee]
 
 
+class Above(Histogram):
+    """All users at once, of whom only what rises above a threshold is drawn."""
+
+    def __init__(self, privatizer: OneHot, users: int, noise: NoiseSource) -> None:
+        self.stream = SparseStream(privatizer, SPEC, SparseItems(2, 2, 2, False), users, noise, lambda each: 0.5)
+
+    def add(self, records: list[Episodes]) -> None:
+        parts = [StepCounts.of(record, SPEC) for record in records]
+        T, R = (sum(getattr(part, name) for part in parts).ravel() for name in ("transitions", "reward_sums"))
+        seen = np.flatnonzero(T)
+        self.stream.add(StepItems(seen, T[seen], R[seen], sum(part.num_users for part in parts)))
+
+
 class FromLog:
     """Rows of a log, released when they are asked for: a function of the log, or a stream that answers once.
 
@@ -226,6 +241,8 @@ DESKS = [
     Desk("shuffle-batches", APPROXIMATE, ShuffleBatches, Announced, "shuffle"),
     Desk("one-hot", PURE, OneHot, Histogram, "central", again=False),
     Desk("one-hot-gaussian", ZCDP, OneHot, Histogram, "central", again=False),
+    Desk("one-hot-sparse", PURE, OneHot, Above, "central", again=False),
+    Desk("one-hot-sparse-gaussian", ZCDP, OneHot, Above, "central", again=False),
     Desk("tilted", PURE, Tilted, FromLog, "central", again=False, declares=False, exact=False),
     Desk("moments", ZCDP, LinearMoments, FromLog, "central", again=False, declares=False),
     Desk(

@@ -245,7 +245,7 @@ def problems():
                     if declared:
                         successors[:, 1, 1] = False
                         successors[:, 0, 0, 1] = True
-                    items = SparseItems(S, A, H, pooled, absorbing, known, successors, unknown)
+                    items = SparseItems(S, A, H, pooled, absorbing, unknown, 0.0, known, successors)
                     structure = PublicStructure(None, successors)
                     more = {"absorbing": absorbing, "known_rewards": known, "unknown": unknown}
                     cells = Items.of(S, A, H, pooled, structure, **more)

@@ -118,10 +118,10 @@ def items_of(task: Task) -> SparseItems:
         task.plan_horizon or log.horizon,
         log.pooled,
         log.has_ended,
-        task.rewards is not None,
-        declared,
         log.has_unknown,
         log.ended_rate if log.has_ended else 0.0,
+        task.rewards is not None,
+        declared,
     )
 
 

@@ -105,10 +105,14 @@ class Family:
     @cached_property
     def deviation(self) -> float:
         """Standard deviation of one noisy value, in integer units."""
-        if self.scale == 0.0:
-            return 0.0
-        law = DiscreteLaplace(self.scale) if self.mechanism == "laplace" else DiscreteGaussian(self.scale)
-        return math.sqrt(law.variance)
+        return math.sqrt(variance_of(self.mechanism, self.scale))
+
+
+def variance_of(mechanism: Mechanism, scale: float) -> float:
+    """Of one noise, in integer units."""
+    if scale == 0.0:
+        return 0.0
+    return (DiscreteLaplace(scale) if mechanism == "laplace" else DiscreteGaussian(scale)).variance
 
 
 def entry_of(name: str, mechanism: Mechanism, sensitivity: float, scale: float, uses: int) -> LedgerEntry:
@@ -186,11 +190,11 @@ def paid(
 
 def union_width(family: Family, terms: Sequence[int], occurrences: Sequence[float], beta: float) -> float:
     """Least e such that sums of terms_i noises, occurrences_i of them per counter, all stay within e."""
-    return _union_width(family.mechanism, family.scale, tuple(terms), tuple(occurrences), family.size, beta)
+    return noise_width(family.mechanism, family.scale, tuple(terms), tuple(occurrences), family.size, beta)
 
 
 @lru_cache(maxsize=4096)
-def _union_width(
+def noise_width(
     mechanism: Mechanism,
     scale: float,
     terms: tuple[int, ...],
@@ -198,6 +202,7 @@ def _union_width(
     counters: int,
     beta: float,
 ) -> float:
+    """The same, of any counters with one noise."""
     width = laplace_union_width if mechanism == "laplace" else gaussian_union_width
     return width(scale, terms, occurrences, counters, beta)
 

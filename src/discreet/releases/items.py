@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -12,24 +12,51 @@ from discreet.problem import NOTHING_DECLARED, Mask, PublicStructure
 
 
 @dataclass(frozen=True, eq=False)
-class Items:
-    """Which items exist. Row c = (g·S + s)·A + a is a cell, column 2·s' + paid one of its items.
+class StepSpace:
+    """The numbering of items. Row c = (g·S + s)·A + a is a cell, column 2·s' + paid one of its items.
 
     Successors run over 0..Y−1: the states, then with `absorbing` S, the state of those who left, then with `unknown`
     one for steps of which nobody knows where they led. Where steps are not pooled, a cell of the last stage has no
-    successor worth knowing: its items carry s' = 0. The start, where it `has_start`, is one more row, the last: s' is
-    the first state. Those who left earn `ended` per remaining step (rewards: [0, 1]).
+    successor worth knowing: its items carry s' = 0. Those who left earn `ended` per remaining step (rewards: [0, 1]).
     """
 
     num_states: int
     num_actions: int
     horizon: int
     pooled: bool
-    admitted: Mask  # (rows, 2Y)
     absorbing: bool = False
     unknown: bool = False
     ended: float = 0.0
-    has_start: bool = False
+
+    @property
+    def stages(self) -> int:
+        return 1 if self.pooled else self.horizon
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.horizon, self.num_states, self.num_actions
+
+    @property
+    def num_cells(self) -> int:
+        """Cells (g,s,a)."""
+        return self.stages * self.num_states * self.num_actions
+
+    @property
+    def num_successors(self) -> int:
+        return self.num_places + self.unknown
+
+    @property
+    def num_places(self) -> int:
+        """Successors that are somewhere: all but the unknown one."""
+        return self.num_states + self.absorbing
+
+
+@dataclass(frozen=True, eq=False)
+class Items(StepSpace):
+    """Which items exist, as a table. The start, where it is a cell, is the last row: s' is the first state."""
+
+    admitted: Mask = field(kw_only=True)  # (rows, 2Y)
+    has_start: bool = field(default=False, kw_only=True)
 
     @classmethod
     def of(
@@ -73,34 +100,13 @@ class Items:
         rows = admitted.reshape(G * S * A, 2 * Y)
         if start:
             rows = np.concatenate([rows, np.arange(2 * Y)[None] % 2 == 0])
-        paid = ended if absorbing else 0.0
-        return cls(S, A, horizon, pooled, frozen(rows, np.bool_), absorbing, unknown, paid, start)
-
-    @property
-    def stages(self) -> int:
-        return 1 if self.pooled else self.horizon
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.horizon, self.num_states, self.num_actions
-
-    @property
-    def num_cells(self) -> int:
-        """Cells (g,s,a), the start not counted."""
-        return self.stages * self.num_states * self.num_actions
+        ended = ended if absorbing else 0.0
+        table = frozen(rows, np.bool_)
+        return cls(S, A, horizon, pooled, absorbing, unknown, ended, admitted=table, has_start=start)
 
     @property
     def num_rows(self) -> int:
         return int(self.admitted.shape[0])
-
-    @property
-    def num_successors(self) -> int:
-        return int(self.admitted.shape[1]) // 2
-
-    @property
-    def num_places(self) -> int:
-        """Successors that are somewhere: all but the unknown one."""
-        return self.num_successors - self.unknown
 
     @cached_property
     def sizes(self) -> Ints:

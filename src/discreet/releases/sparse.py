@@ -11,6 +11,7 @@ import numpy as np
 
 from discreet.mdp import Floats, Ints, frozen
 from discreet.problem import Mask
+from discreet.releases.items import StepSpace
 
 #: Up to so many items every one of them is held (releases/histograms.py). Staged releases are held longer: what looks
 #: alike at all steps is then read together, which needs all items.
@@ -19,7 +20,7 @@ DENSE_ITEMS, DENSE_STAGED_ITEMS = 20_000_000, 100_000_000
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """SparseItems of cells that have equally many: place 0..size−1 of an item, and its code = row·2Y + column."""
+    """Items of cells that have equally many: place 0..size−1 of an item, and its code = row·2Y + column."""
 
     first: int  # cell
     cells: int
@@ -49,43 +50,14 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class SparseItems:
-    """Which items exist, without a table of them. Row c = (g·S + s)·A + a is a cell, column 2·s' + paid its item.
+class SparseItems(StepSpace):
+    """Which items exist, without a table of them.
 
-    As `Cells` in every respect: successors run over the states, then (`absorbing`) the state of those who left, then
-    (`unknown`) one for steps of which nobody knows where they led; the last stage has s' = 0 only; `known_rewards`
-    leave the even columns, `successors` (G, S, A, S) those that were declared possible.
+    `known_rewards` leave the even columns, `successors` (G, S, A, S) those that were declared possible.
     """
 
-    num_states: int
-    num_actions: int
-    horizon: int
-    pooled: bool
-    absorbing: bool = False
     known_rewards: bool = False
     successors: Mask | None = None
-    unknown: bool = False
-    ended: float = 0.0
-
-    @property
-    def stages(self) -> int:
-        return 1 if self.pooled else self.horizon
-
-    @property
-    def num_cells(self) -> int:
-        return self.stages * self.num_states * self.num_actions
-
-    @property
-    def num_successors(self) -> int:
-        return self.num_states + self.absorbing + self.unknown
-
-    @property
-    def num_places(self) -> int:
-        return self.num_states + self.absorbing
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.horizon, self.num_states, self.num_actions
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:

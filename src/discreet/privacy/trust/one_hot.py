@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from discreet.mdp import Floats, Ints
 from discreet.people.counting import OneStep, StepCounts, StepItems
 from discreet.people.counts import Counts, CountSpec, Sensitivity
-from discreet.privacy.accounting import (
-    Budget,
-    Guarantee,
-    LedgerEntry,
-    Neighbours,
-    gaussian_sigma,
-    guarantee_of,
-    laplace_scale,
-)
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours
 from discreet.privacy.crowd import Crowd, Keeper
-from discreet.privacy.families import Mechanism, check_common, chosen_mechanism, entry_of, samplable
-from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
-from discreet.privacy.sums.streams import assumptions
-from discreet.privacy.tails import gaussian_union_width, laplace_union_width
+from discreet.privacy.families import Mechanism, check_common, chosen_mechanism, noise_width, paid, variance_of
+from discreet.privacy.noise import NoiseSource
+from discreet.privacy.sums.streams import stated
 from discreet.releases.histograms import PrivateHistogram
-from discreet.releases.items import Items
+from discreet.releases.items import Items, StepSpace
+
+Counted = TypeVar("Counted", StepCounts, StepItems)
+Raw = TypeVar("Raw")
+Release = TypeVar("Release")
 
 #: Of the key under which users toss their coins.
 KEY_WORDS = 4
@@ -63,42 +60,17 @@ class OneHot:
     def entry(self, spec: CountSpec, name: str = "steps", steps: int | None = None) -> LedgerEntry:
         """What one episode costs, at a scale that pays for all episodes of a user."""
         assert self.mechanism is not None
-        l1, l2 = self.sensitivity(spec, steps)
-        total = self.budget.total(self.mechanism)
-        if self.mechanism == "laplace":
-            scale = laplace_scale(l1 * self.episodes_per_user, total)
-        else:
-            scale = gaussian_sigma(l2 * self.episodes_per_user, total) if math.isfinite(total) else 0.0
-        return entry_of(name, self.mechanism, l1 if self.mechanism == "laplace" else l2, samplable(name, scale), 1)
+        moved, budget = self.sensitivity(spec, steps), self.budget.total(self.mechanism)
+        return paid(name, self.mechanism, moved, budget, episodes_per_user=self.episodes_per_user)
 
     def guarantee(self, entry: LedgerEntry, num_users: int, noise: NoiseSource, *others: str) -> Guarantee:
-        return guarantee_of(
-            [entry],
-            "central",
-            self.neighbours,
-            self.budget,
-            episodes_per_user=self.episodes_per_user,
-            assumptions=assumptions(num_users * self.episodes_per_user, noise, *others),
+        each, relation = self.episodes_per_user, self.neighbours
+        return stated(
+            [entry], "central", relation, self.budget, num_users * each, noise, *others, episodes_per_user=each
         )
 
     def open(self, spec: CountSpec, cells: Items, num_users: int, noise: NoiseSource) -> OneHotStream:
         return OneHotStream(self, spec, cells, num_users, noise)
-
-
-def _widths(mechanism: Mechanism, scale: float, cells: Items, beta: float) -> tuple[float, float]:
-    """Of all items, and of all cells' sums, each with probability 1 − beta/2."""
-    if scale == 0.0:
-        return 0.0, 0.0
-    width = laplace_union_width if mechanism == "laplace" else gaussian_union_width
-    items, most = int(cells.admitted.sum()), int(cells.sizes.max())
-    single = width(scale, [1], [1.0], items, beta / 2.0)
-    return single, width(scale, [most], [1.0], cells.num_cells, beta / 2.0)
-
-
-def _variance(mechanism: Mechanism, scale: float) -> float:
-    if scale == 0.0:
-        return 0.0
-    return (DiscreteLaplace(scale) if mechanism == "laplace" else DiscreteGaussian(scale)).variance
 
 
 def _noisy(histogram: Ints, cells: Items, mechanism: Mechanism, scale: float, noise: NoiseSource) -> Ints:
@@ -112,26 +84,55 @@ def _noisy(histogram: Ints, cells: Items, mechanism: Mechanism, scale: float, no
     return histogram
 
 
-class OneHotStream(Keeper):
-    """Takes the counts of all users once and gives out one noisy histogram."""
+class Settled(NamedTuple):
+    """What is settled before anybody's data are seen: the noise, what it is on, and how many users there are."""
 
-    def __init__(self, one_hot: OneHot, spec: CountSpec, cells: Items, num_users: int, noise: NoiseSource) -> None:
+    mechanism: Mechanism
+    scale: float
+    spec: CountSpec
+    num_users: int
+    beta: float
+    tilted: bool = False
+
+    @property
+    def variance(self) -> float:
+        """Of the noise on one item, in steps."""
+        return variance_of(self.mechanism, self.scale) * self.spec.grid * self.spec.grid
+
+    def width(self, terms: int, sums: int) -> float:
+        """Of so many sums of so many noises together, in steps, with probability 1 − beta/2."""
+        if self.scale == 0.0:
+            return 0.0
+        return noise_width(self.mechanism, self.scale, (terms,), (1.0,), sums, self.beta / 2.0) * self.spec.grid
+
+
+def released(raw: Ints, cells: Items, law: Settled, noise: NoiseSource) -> PrivateHistogram:
+    noisy = _noisy(raw, cells, law.mechanism, law.scale, noise)
+    width, total = law.width(1, int(cells.admitted.sum())), law.width(int(cells.sizes.max()), cells.num_cells)
+    values = noisy.astype(np.float64) * law.spec.grid
+    return PrivateHistogram(cells, values, law.num_users, law.variance, width, total, law.beta, law.tilted)
+
+
+class HistogramStream(Keeper, ABC, Generic[Counted, Raw, Release]):
+    """Takes what all users did, once, and gives out one noisy histogram of it, drawn once."""
+
+    def __init__(
+        self, one_hot: OneHot, spec: CountSpec, items: StepSpace, num_users: int, noise: NoiseSource
+    ) -> None:
         assert one_hot.mechanism is not None
-        if cells.num_successors != spec.num_states or cells.pooled != spec.pooled:
-            raise ValueError(f"the cells have {cells.num_states} states; the counts have {spec.num_states}")
+        if items.num_successors != spec.num_states or items.pooled != spec.pooled:
+            raise ValueError(f"the items have {items.num_states} states; the counts have {spec.num_states}")
         entry = one_hot.entry(spec)
-        self._one_hot, self._spec, self._cells, self._noise = one_hot, spec, cells, noise
-        self._mechanism, self._scale = one_hot.mechanism, entry.scale
-        self._crowd = Crowd(num_users, "users")
+        self._one_hot, self._spec, self._noise, self._crowd = one_hot, spec, noise, Crowd(num_users, "users")
+        self._law = Settled(one_hot.mechanism, entry.scale, spec, num_users, one_hot.beta)
         self.guarantee = one_hot.guarantee(entry, num_users, noise)
-        self._histogram: Ints | None = None
-        self._last: PrivateHistogram | None = None
+        self._raw: Raw | None = None
+        self._last: Release | None = None
 
-    def add(self, counts: StepCounts) -> None:
-        """The counts of all users, once."""
-        if self._histogram is not None or self._last is not None:
+    def add(self, counts: Counted) -> None:
+        """What all users did, once."""
+        if self._raw is not None or self._last is not None:
             raise ValueError("the users have been added; every user may be released only once")
-        spec = self._spec
         self._crowd.check(counts.num_users)
         if counts.episodes_per_user > self._one_hot.episodes_per_user:
             raise ValueError(
@@ -140,34 +141,50 @@ class OneHotStream(Keeper):
             )
         if self._one_hot.first_visits and not counts.first_visits:
             raise ValueError("the noise is for first visits, but the counts are of all visits")
-        T, R, units = counts.transitions, counts.reward_sums, spec.reward_units
-        if T.shape != spec.shapes()["transitions"] or R.shape != T.shape:
-            raise ValueError(f"the counts have shape {T.shape}; expected {spec.shapes()['transitions']}")
-        steps = counts.num_episodes * spec.horizon
+        T, R = self._tables(counts)
+        steps, units = counts.num_episodes * self._spec.horizon, self._spec.reward_units
         if T.min(initial=0) < 0 or R.min(initial=0) < 0 or T.sum() > steps or (T * units < R).any():
             raise ValueError(f"the counts are not those of {counts.num_users} users within the declared bounds")
-        self._histogram = _items(T, R, units, self._cells)
+        self._raw = self._items_of(counts)
         self._crowd.size += counts.num_users
 
-    def release(self) -> PrivateHistogram:
-        """Drawn once; the raw histogram is gone afterwards."""
+    def release(self) -> Release:
+        """Drawn once; what was raw is gone afterwards."""
         if self._last is None:
-            if self._histogram is None:
+            if self._raw is None:
                 raise ValueError("no user has been added; add all users before the one release")
-            noisy, self._histogram = self._histogram, None
-            _noisy(noisy, self._cells, self._mechanism, self._scale, self._noise)
-            grid = self._spec.grid
-            width, total = _widths(self._mechanism, self._scale, self._cells, self._one_hot.beta)
-            self._last = PrivateHistogram(
-                self._cells,
-                noisy.astype(np.float64) * grid,
-                self._crowd.limit,
-                _variance(self._mechanism, self._scale) * grid * grid,
-                width * grid,
-                total * grid,
-                self._one_hot.beta,
-            )
+            raw, self._raw = self._raw, None
+            self._last = self._drawn(raw)
         return self._last
+
+    @abstractmethod
+    def _tables(self, counts: Counted) -> tuple[Ints, Ints]:
+        """Numbers of steps and what they paid, refused if they are of another problem."""
+
+    @abstractmethod
+    def _items_of(self, counts: Counted) -> Raw: ...
+    @abstractmethod
+    def _drawn(self, raw: Raw) -> Release: ...
+
+
+class OneHotStream(HistogramStream[StepCounts, Ints, PrivateHistogram]):
+    """All items, those that nobody has included."""
+
+    def __init__(self, one_hot: OneHot, spec: CountSpec, cells: Items, num_users: int, noise: NoiseSource) -> None:
+        super().__init__(one_hot, spec, cells, num_users, noise)
+        self._cells = cells
+
+    def _tables(self, counts: StepCounts) -> tuple[Ints, Ints]:
+        T, R, expected = counts.transitions, counts.reward_sums, self._spec.shapes()["transitions"]
+        if T.shape != expected or R.shape != expected:
+            raise ValueError(f"the counts have shape {T.shape}; expected {expected}")
+        return T, R
+
+    def _items_of(self, counts: StepCounts) -> Ints:
+        return _items(counts.transitions, counts.reward_sums, self._spec.reward_units, self._cells)
+
+    def _drawn(self, raw: Ints) -> PrivateHistogram:
+        return released(raw, self._cells, self._law, self._noise)
 
 
 def _items(T: Ints, R: Ints, units: int, cells: Items) -> Ints:
@@ -225,20 +242,10 @@ class Tilted:
         reports, main, parts = self.reports(users, spec, noise)
         counts = reports.table(spec)
         items = _items(counts.transitions, counts.reward_sums, spec.reward_units, cells)
-        noisy = _noisy(items, cells, "laplace", main.scale, noise)
-        width, total = _widths("laplace", main.scale, cells, self.beta)
-        grid = spec.grid
-        release = PrivateHistogram(
-            cells,
-            noisy.astype(np.float64) * grid,
-            users.num_users,
-            _variance("laplace", main.scale) * grid * grid,
-            width * grid,
-            total * grid,
-            self.beta,
-            tilted=True,
-        )
-        return release, parts
+        return released(items, cells, self.settled(main, spec, users.num_users), noise), parts
+
+    def settled(self, main: LedgerEntry, spec: CountSpec, num_users: int) -> Settled:
+        return Settled("laplace", main.scale, spec, num_users, self.beta, tilted=True)
 
     def reports(
         self, users: OneStep, spec: CountSpec, noise: NoiseSource
@@ -255,7 +262,7 @@ class Tilted:
         users.ask(noise.words(KEY_WORDS).tobytes().hex(), self.pilot)
         visits = users.visits()
         noisy = (visits + noise.laplace(pilot.scale, visits.size)).astype(np.float64)
-        deviation = math.sqrt(_variance("laplace", pilot.scale))
+        deviation = math.sqrt(variance_of("laplace", pilot.scale))
         pilots = round(self.pilot * users.num_users) * self.episodes_per_user
         return users.reports(tilted_weights(noisy, deviation, pilots, spec.horizon)), main, parts
 

@@ -16,8 +16,8 @@ from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours
 from discreet.privacy.crowd import Crowd, Keeper
-from discreet.privacy.families import check_common, paid
-from discreet.privacy.noise import DiscreteLaplace, NoiseSource
+from discreet.privacy.families import check_common, paid, variance_of
+from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import stated
 from discreet.problem import PublicStructure
 from discreet.releases.items import Items
@@ -159,7 +159,7 @@ class CuratorReportStream(ReportStream):
 
     def __init__(self, privatizer: Reports, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         entry, structure = privatizer.entry(), privatizer.structure
-        law = ConstantNoise(DiscreteLaplace(entry.scale).variance if entry.scale > 0.0 else 0.0)
+        law = ConstantNoise(variance_of("laplace", entry.scale))
         super().__init__(spec, structure, num_episodes, noise, law, privatizer.reports)
         self._scale = entry.scale
         public = "targets and epoch lengths depend on public numbers and releases only"
