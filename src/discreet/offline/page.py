@@ -153,8 +153,8 @@ def merit(document: Mapping[str, Any]) -> list[str]:
 
 
 COMPARED_WITH_NOTHING = (
-    "Better than current practice: not shown, for nobody has been asked. That takes people who were not learned from, "
-    "and the chances with which their actions were chosen (discreet evaluate --log)."
+    "Better than current practice: not shown, for nobody has been asked. That takes people who were not "
+    "learned from, and the chances with which their actions were chosen (discreet evaluate --log)."
 )
 
 
