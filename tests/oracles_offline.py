@@ -268,7 +268,7 @@ class Trajectories:
         log = self.log
         found = np.zeros(log.spec.stages * log.num_states * log.num_actions, dtype=np.int64)
         for who, rows in self.episodes.items():
-            wanted = math.floor(self.tags[who][1] * float(log.horizon) / 2**52)
+            wanted = math.floor(int(self.tags[who][0][39:52], 16) * float(log.horizon) / 2**52)
             for i in rows:
                 if self.pilots[who[0]] and self.step[i] == wanted:
                     found[self.cells[i]] += 1
@@ -276,12 +276,13 @@ class Trajectories:
 
     def reports(self, weights: np.ndarray) -> StepItems:
         log, numbers, paid = self.log, defaultdict(int), defaultdict(int)
-        S = log.spec.num_states
+        S, prime = log.spec.num_states, 2**31 - 1
         for who, rows in self.episodes.items():
+            k = [int(self.tags[who][0][8 * i : 8 * i + 8], 16) % prime for i in range(4)]
             for i in [] if self.pilots[who[0]] else rows:
                 h = int(self.step[i])
-                coin = float(tossed(self.tags[who][0], h)[1])
-                if coin * (log.horizon - h) < weights[self.cells[i]] * 2**52:
+                coin = sum(k[j] * (h + 1) ** j for j in range(4)) % prime
+                if float(coin) * (log.horizon - h) < weights[self.cells[i]] * prime:
                     pair = (int(self.state[i]), int(self.action[i]))
                     stage = 0 if log.pooled else h
                     code = ((stage * S + pair[0]) * log.num_actions + pair[1]) * S + int(self.next_state[i])
