@@ -187,9 +187,9 @@ class LoggedData:
 class OneStep:
     """One step of every user, chosen where the rows are; what comes out are sums over users.
 
-    Coins are functions of a user's name, her episode and step, and of a key. Of a name and an episode SHA-256 makes
-    numbers that look independent and uniform to whoever does not know the key; of these, a cubic polynomial of the
-    step makes coins of which any four of an episode are independent. No user's name or rows change another's coins.
+    Coins are functions of a user's name, of which of her episodes and steps it is, and of a key. Of a name SHA-256
+    makes numbers that look independent and uniform to whoever does not know the key; of these, a cubic polynomial of
+    the step makes coins of which any four are independent. No user's name or rows change another's coins.
     """
 
     def __init__(self, engine: Engine, log: LogFormat, num_users: int, repairs: Repairs) -> None:
@@ -204,40 +204,48 @@ class OneStep:
     def visits(self) -> Ints:
         """(G·S·A,) How many pilots were in every cell at the step they were asked for."""
         log = self._log
-        rows = _kept_rows(log, None, "asked", ("pilot", "wanted"), led=False)
-        asked = f"CASE WHEN pilot AND step = wanted THEN {_cell(log)} ELSE -1 END"
+        rows = _kept_rows(log, None, "(SELECT * FROM asked WHERE pilot)", ("wanted",), led=False)
         found = self._engine.fetch(
-            f"SELECT cell, count(*) AS number FROM (SELECT {asked} AS cell FROM ({rows}) AS kept) AS asked_of "
-            "GROUP BY cell"
+            f"SELECT cell, count(*) AS number FROM (SELECT {_cell(log)} AS cell FROM ({rows}) AS kept "
+            "WHERE step = wanted) AS asked_of GROUP BY cell"
         )
         cell, number = (np.asarray(column, dtype=np.int64) for column in found.columns)
-        cut = self.repairs.rows - self.repairs.unreadable_rows - int(number.sum())
+        cut = self.repairs.rows - self.repairs.unreadable_rows - _number_kept(self._engine, log)
         self.repairs = replace(self.repairs, cut_rows=cut)
         visits = np.zeros(log.spec.stages * log.num_states * log.num_actions, dtype=np.int64)
-        visits[cell[cell >= 0]] = number[cell >= 0]
+        visits[cell] = number
         return visits
 
     def reports(self, weights: Floats) -> StepItems:
         """Everybody else reports her first step h with coin < w(cell)/(H − h), if there is one."""
         log = self._log
         self._engine.register("weights", pa.table({"of_cell": np.arange(weights.size), "weight": weights}))
-        others = "(SELECT * FROM asked WHERE NOT pilot)"
-        rows = _kept_rows(log, None, others, ("steps", *COEFFICIENTS), led=False)
+        others, led = "(SELECT * FROM asked WHERE NOT pilot)", _led(log)
+        rows = _kept_rows(log, None, others, ("steps", "place", *COEFFICIENTS), led=not led)
+        what = "steps" if led else f"{_code(log)} AS code, units"
+        coin = _step_coin(f"(place - 1) * {log.horizon} + step + 1")
         offered = (
-            f"SELECT person, episode, steps, step FROM (SELECT kept.*, {_cell(log)} AS cell FROM ({rows}) AS kept) "
+            f"SELECT person, episode, step, {what} FROM (SELECT kept.*, {_cell(log)} AS cell FROM ({rows}) AS kept) "
             f"AS placed JOIN weights ON cell = of_cell "
-            f"WHERE CAST({_step_coin()} AS DOUBLE) * ({log.horizon} - step) < weight * {PRIME}"
+            f"WHERE CAST({coin} AS DOUBLE) * ({log.horizon} - step) < weight * {PRIME}"
         )
-        self._engine.keep(
-            "chosen",
-            "SELECT person AS of_person, episode AS of_episode, min(steps) AS steps, min(step) AS chosen "
-            f"FROM ({offered}) AS offered GROUP BY person, episode",
-            True,
-        )
-        reported = _kept_rows(log, None, "chosen", ("chosen",))
+        if led:  # what follows is looked for where it is reported
+            self._engine.keep(
+                "chosen",
+                "SELECT person AS of_person, episode AS of_episode, min(steps) AS steps, min(step) AS chosen "
+                f"FROM ({offered}) AS offered GROUP BY person, episode",
+                True,
+            )
+            kept = _kept_rows(log, None, "chosen", ("chosen",))
+            reported = f"SELECT {_code(log)} AS code, units FROM ({kept}) AS kept WHERE step = chosen"
+        else:
+            reported = (
+                f"SELECT min_by(code, step) AS code, min_by(units, step) AS units FROM ({offered}) AS offered "
+                "GROUP BY person, episode"
+            )
         found = self._engine.fetch(
-            "SELECT code, count(*) AS number, CAST(sum(units) AS BIGINT) AS paid FROM (SELECT "
-            f"{_code(log)} AS code, units FROM ({reported}) AS kept WHERE step = chosen) AS coded GROUP BY code"
+            "SELECT code, count(*) AS number, CAST(sum(units) AS BIGINT) AS paid "
+            f"FROM ({reported}) AS reported GROUP BY code"
         )
         code, number, paid = (np.asarray(column, dtype=np.int64) for column in found.columns)
         return StepItems(code, number, paid, self.num_users, log.episodes_per_user, self.repairs)
@@ -576,8 +584,8 @@ def _bounded(log: LogFormat) -> str:
         f"FROM episodes_read WHERE {whole}"
     )
     return (
-        f"SELECT person AS of_person, episode AS of_episode, {_length(log)} AS steps FROM ({placed}) AS placed "
-        f"WHERE place <= {int(log.episodes_per_user)} AND {_length(log)} > 0"
+        f"SELECT person AS of_person, episode AS of_episode, place, {_length(log)} AS steps FROM ({placed}) "
+        f"AS placed WHERE place <= {int(log.episodes_per_user)} AND {_length(log)} > 0"
     )
 
 
@@ -708,29 +716,36 @@ def _coin(engine: Engine, digest: str, first: int = 1, length: int = 13) -> str:
 
 
 def _asked(engine: Engine, log: LogFormat, key: str, pilot: float) -> tuple[str, str]:
-    """The episodes that count with their coins, in two queries: whether their user is a pilot, and a digest; then the
-    step that is wanted of a pilot, and numbers from which the coins of steps are made."""
-    named, episode = _text("of_person"), _text("of_episode")
-    who = f"CASE WHEN {named} = '-0.0' THEN '0.0' ELSE {named} END"  # equal numbers are one user
-    first = _digest(engine, f"'{key}:user:'", who)
-    tag = _digest(engine, f"'{key}:episode:'", _text(f"length({who})"), "':'", who, "':'", episode, "':'")
-    tossed = (
-        f"SELECT of_person, of_episode, steps, {_coin(engine, first)} < {int(pilot * COINS)} AS pilot, {tag} AS tag "
-        "FROM bounded"
-    )
-    wanted = f"CAST(floor(CAST({_coin(engine, 'tag', 40)} AS DOUBLE) * {log.horizon} / {COINS}) AS INT)"
+    """The episodes that count with their coins, in two queries: a digest of their user's name; then whether she is a
+    pilot, four numbers from which the coins of steps are made, and the step that is wanted of a pilot."""
+    named = _text("of_person")
+    who = f"CASE {named} WHEN '-0.0' THEN '0.0' ELSE {named} END"  # equal numbers are one user
+    tag = _digest(engine, f"'{key}:'", who)
+    tossed = f"SELECT of_person, of_episode, steps, place, {tag} AS tag FROM bounded"
     numbers = ", ".join(
-        f"{_coin(engine, 'tag', 1 + 8 * i, 8)} % {PRIME} AS {name}" for i, name in enumerate(COEFFICIENTS)
+        f"{_coin(engine, 'tag', 14 + 8 * i, 8)} % {PRIME} AS {name}" for i, name in enumerate(COEFFICIENTS)
     )
-    return tossed, f"SELECT of_person, of_episode, steps, pilot, {wanted} AS wanted, {numbers} FROM tossed"
+    coins = f"SELECT tossed.*, {_coin(engine, 'tag')} < {int(pilot * COINS)} AS pilot, {numbers} FROM tossed"
+    last = log.episodes_per_user * log.horizon
+    wanted = f"CAST(floor(CAST({_step_coin(f'{last} + place')} AS DOUBLE) * {log.horizon} / {PRIME}) AS INT)"
+    columns = ", ".join(("of_person", "of_episode", "steps", "place", "pilot", *COEFFICIENTS))
+    return tossed, f"SELECT {columns}, {wanted} AS wanted FROM ({coins}) AS coins"
 
 
-def _step_coin() -> str:
-    """k₀ + k₁x + k₂x² + k₃x³ modulo a prime, x = step + 1."""
-    x, found = "(CAST(step AS BIGINT) + 1)", "k3"
+def _step_coin(number: str) -> str:
+    """k₀ + k₁x + k₂x² + k₃x³ modulo a prime at a whole number x."""
+    x, found = f"CAST({number} AS BIGINT)", "k3"
     for name in ("k2", "k1", "k0"):
-        found = f"(({found} * {x} + {name}) % {PRIME})"
+        found = f"(({found} * ({x}) + {name}) % {PRIME})"
     return found
+
+
+def _number_kept(engine: Engine, log: LogFormat) -> int:
+    """How many rows count."""
+    query = f"SELECT count(*) FROM ({_kept_rows(log, None, led=False)}) AS kept"
+    if log.early_end == "absorb":
+        query = "SELECT sum(steps) FROM bounded"
+    return _integers(engine, query)[0]
 
 
 def counting_query(log: LogFormat, shortcut: str | None = None) -> str:
