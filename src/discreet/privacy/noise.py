@@ -16,11 +16,11 @@ from functools import cached_property
 from typing import cast
 
 import numpy as np
+import scipy
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
 
 from discreet.kernels.sampling import DONE, EXHAUSTED, draw
 from discreet.privacy.envelope import Envelope, check_scale, gaussian_envelope, laplace_envelope
@@ -137,7 +137,7 @@ class DiscreteGaussian:
             density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
             first = -z * density / self.sigma**2
             third = -(z**3 - 3 * z) * density / self.sigma**4
-            upper = ndtr(-z) + first / 24 - 7 * third / 5760
+            upper = scipy.special.ndtr(-z) + first / 24 - 7 * third / 5760
         return np.asarray(np.where(negative, 1 - upper, upper))
 
 
