@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -128,9 +129,8 @@ def test_a_hard_instance_is_played_from_the_command_line():
     ],
 )
 def test_what_no_instance_has_is_refused_in_one_sentence(name: str, told: str):
-    with pytest.raises(ValueError, match=".") as refused:
+    with pytest.raises(ValueError, match=re.escape(told)) as refused:
         make(name)
-    assert told in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from discreet.cli import listing, offline, privacy, running
+from discreet.cli import listing, offline, privacy, running, theory
 from discreet.cli.settings import LearnerCommand
 from discreet.cli.terminal import Commands, say
 
@@ -63,6 +63,7 @@ app.command("plot")(running.plot)
 app.command("demo")(running.demo)
 app.command("calibrate")(privacy.calibrate)
 app.command("audit")(privacy.audit)
+app.command("bound")(theory.bound)
 app.command("fit")(offline.fit)
 app.command("verify")(offline.verify)
 app.command("evaluate")(offline.evaluate)

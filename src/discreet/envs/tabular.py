@@ -275,10 +275,10 @@ def heavy_joint(
     With γ = (5·gap)^(1/v) an arm moves to state "+" (index S−2), else to "−" (index S−1), and pays 1/γ with the move
     to "+": probability 0.5·γ^(1+v) for arm 0, 0.3·γ^(1+v) for the others, except 0.7·γ^(1+v) for the best arm of the
     states whose best arm (drawn uniformly) is not arm 0. So E|r|^(1+v) ≤ 1 and neighbouring means differ by `gap`.
-    The start is uniform over the bandits. `reference` is P̄₁ of the proof, with which all others are compared: arm 0 is
-    best everywhere.
+    The start is uniform over the bandits. `reference` is P̄₁ of the proof: arm 0 is best everywhere.
 
-    Source: [WZCW23] Thm. 8.   Differs: 1. the reward is drawn given (s, a) by `two_point_law`, independently of whether the move went to "+".
+    Source: [WZCW23] Thm. 8.   Differs: 1. the reward is drawn given (s, a) by `two_point_law`, independently of
+    whether the move went to "+".
     """
     S, A = whole("num_states", num_states, 3), whole("num_actions", num_actions, 2)
     if not 0 < v <= 1:
@@ -300,7 +300,7 @@ def heavy_joint(
 
 
 def heavy_local_success(num_leaves: int, num_actions: int, num_episodes: int, epsilon: float) -> float:
-    """γ^(1+v) = L·A/(32·K·ε²), the success probability that the local lower bound takes.   Source: [WZCW23] Thm. 9."""
+    """γ^(1+v) = L·A/(32·K·ε²), the chance of success that the local lower bound takes.   Source: [WZCW23] Thm. 9."""
     return num_leaves * num_actions / (32 * num_episodes * epsilon**2)
 
 
@@ -327,11 +327,11 @@ def heavy_local(
     """The local lower-bound instance of [WZCW23, Fig. 2]: a perfect A-ary tree whose leaves lead to "+" or "−".
 
     Actions choose the child; at one random (leaf, action) the move to "+" has probability `success` = γ^(1+v) ≤ 3/4,
-    at all others half of that, and it pays 1/γ. States: the tree level by level, then "+", then "−". `reference` is ℙ₀
-    of the proof: no leaf is better, so no policy has any regret.
+    at all others half of that, and it pays 1/γ. States: the tree level by level, then "+", then "−". `reference`
+    is ℙ₀ of the proof: no leaf is better, so no policy has any regret.
 
-    Source: [WZCW23] Thm. 9.   Differs: 1. as in `heavy_joint`, the reward is drawn independently of the move; 2. it is
-    paid with the move and not one step later, so H is one less.
+    Source: [WZCW23] Thm. 9.   Differs: 1. as in `heavy_joint`, the reward is drawn independently of the move; 2. it
+    is paid with the move and not one step later, so H is one less.
     """
     d, A = whole("depth", depth, 1), whole("num_actions", num_actions, 2)
     if not 0 < v <= 1:
