@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -107,7 +107,7 @@ class Bound:
     constants: str
     trivial: float  # what any policy has: K·H for regret, H for one policy's sub-optimality
     notes: tuple[str, ...] = ()
-    holds: bool | None = None  # whether the conditions on K are met; None: there are none
+    holds: bool | None = None  # whether its conditions on K and ε are met; None: there are none
 
     @property
     def value(self) -> float:
@@ -356,7 +356,7 @@ def _heavy(facts: Facts, theorem: str, first: str, power: int) -> Bound:
     else:
         price = Term("τ·S²AH³/ε", tau * S**2 * A * H**3 / facts.epsilon)
     terms = Term(first, tau * math.sqrt(S**power * A * H**3 * T)), price, heavy_tail_term(facts)
-    return Bound(theorem, "upper", terms, HIDDEN, 2 * tau * T, (TAU,))
+    return Bound(theorem, "upper", terms, HIDDEN, 2 * tau * T, (TAU, "for ε up to 1"), facts.epsilon <= 1)
 
 
 def heavy_ucbvi(facts: Facts) -> Bound:
@@ -379,7 +379,8 @@ def no_heavy_learner(facts: Facts) -> Bound:
     value = _unit(facts) * (S * A / (epsilon**2 if local else epsilon)) ** (v / (1 + v)) * K ** (1 / (1 + v))
     formula = f"u^{{1/(1+v)}}·(SA/ε{'²' if local else ''})^{{v/(1+v)}}·K^{{1/(1+v)}}"
     theorem = "[WZCW23] Thm. 9" if local else "[WZCW23] Thm. 8"
-    return Bound(theorem, "lower", (Term(formula, value),), HIDDEN, 2 * facts.moments.mean * facts.steps)
+    trivial, met = 2 * facts.moments.mean * facts.steps, epsilon <= 1
+    return Bound(theorem, "lower", (Term(formula, value),), HIDDEN, trivial, ("for ε up to 1",), met)
 
 
 def no_heavy_learner_proved(facts: Facts) -> Bound:
@@ -564,7 +565,7 @@ def sdp_pe_private(facts: Facts) -> Bound:
         Term("√(H⁵S²AK)", math.sqrt(H**5 * S**2 * A * K)),
         Term("S³A²H⁶/ε", S**3 * A**2 * H**6 / facts.epsilon),
     )
-    return _regret(facts, "[BTZCC25] Thm. 11", terms)
+    return replace(_regret(facts, "[BTZCC25] Thm. 11", terms, HIDDEN, ("for ε below 1",)), holds=facts.epsilon < 1)
 
 
 def no_shuffle_learner(facts: Facts) -> Bound:

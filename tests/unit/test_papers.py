@@ -133,6 +133,32 @@ def test_places_are_told_from_words():
     assert found == ["Alg. 3", "§5.1", "", ""]
 
 
+# The page of bounds -------------------------------------------------------------------------------------------------
+
+
+def test_what_the_page_of_bounds_promises_is_what_is_computed():
+    """Every row's computed half, from the trivial bound on; the measured half comes from its benchmark."""
+    results_bounds = tool("results_bounds")
+    page = (ROOT / "docs" / "bounds.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    found = list(results_bounds.systems())
+    assert len(rows) == len(found)
+    assert {system.name for system in found} == set(theory.THEOREMS)
+    for row, system in zip(rows, found, strict=True):
+        assert row.startswith(results_bounds.label(system))
+        assert row.endswith(f"| {results_bounds.promises(system)} |"), system.name
+
+
+def test_the_bounds_on_hard_instances_are_what_is_computed():
+    results_bounds = tool("results_bounds")
+    page = (ROOT / "docs" / "bounds.md").read_text()
+    for model in ("joint", "local"):
+        known = [results_bounds.facts(model, e, True) for e in results_bounds.BUDGETS]
+        for name, theorem in (("order", theory.no_heavy_learner), ("proved", theory.no_heavy_learner_proved)):
+            values = " | ".join(results_bounds.number(results_bounds.stated(theorem, each)) for each in known)
+            assert f"| {model}, critical gap | lower bound, {name} | {values} |" in page
+
+
 # Errata -------------------------------------------------------------------------------------------------------------
 
 

@@ -190,7 +190,9 @@ def bound_table(found: Case, told: tuple[Statement, ...]) -> Any:
     for each in told:
         shown = each.bound
         start = "" if shown.kind == "lower" else f"over {found.largest:.0e} users"
-        if each.informative_from is not None:
+        if shown.holds is False:
+            start = "its condition fails"
+        if each.informative_from is not None and shown.kind == "upper":
             start = f"{each.informative_from:,.3g} users"
         table.add_row(
             shown.theorem,

@@ -226,7 +226,7 @@ def _count_errors(
         stream = Tree(budget, neighbours, beta=beta).open(spec, K, noise)
     if kind in ("offline", "shuffle"):
         nothing = Counts.zeros(spec)
-        users = max(K // 4, 2) if kind == "shuffle" else K
+        users = min(max(K // 4, 2), 10**9) if kind == "shuffle" else K  # a batch; larger ones have the same noise
         stream.add(Counts(nothing.visits, nothing.transitions, nothing.reward_sums, users))
     widths = stream.release().widths
     visits, transitions = float(np.max(widths.visits)), float(np.max(widths.transitions))
