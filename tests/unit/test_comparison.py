@@ -358,7 +358,10 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
 
 
 def test_the_page_says_what_the_program_does():
-    shares = [f"{100 * share:g} %" for share in (*auto.SHARES.values(), *comparison.SHARES.values())]
+    shares = [
+        f"{100 * share:g} %"
+        for share in (*auto.SHARES.values(), *auto.FEW_SHARES.values(), *comparison.SHARES.values())
+    ]
     assert all(share in PAGE for share in shares)
     assert f"below {auto.FEW:g}" in PAGE
     assert comparison.CLIP == 3.0
