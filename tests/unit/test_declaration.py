@@ -273,6 +273,13 @@ def test_the_first_column_gets_what_fits_and_too_many_names_are_left_out():
     assert declaration(names).grid(0, ONE).bins == (20,)
 
 
+def test_however_many_users_there_are_a_grid_fits_in_memory():
+    what = declaration(*(f"x{i}:0..1" for i in range(8)))
+    grid = what.grid(10**9, ONE)
+    assert 1_000_000 < grid.num_states**2 * 3 <= 20_000_000
+    assert what.grid(10**9, Budget.pure(100.0)) == what.grid(10**9, Budget.pure(10.0))
+
+
 def test_gaussian_noise_and_zero_out_count_for_more_and_staged_problems_have_more_cells():
     what = declaration("x:0..1", "y:0..1", horizon=8)
     assert what.strength(Budget.zcdp(0.5)) == pytest.approx(math.sqrt(8 * 8 * 0.5))

@@ -156,18 +156,25 @@ def test_without_an_interval_steps_are_the_order_of_time_and_ties_are_repeats():
 
 def test_an_end_within_an_interval_is_an_end_and_a_row_without_a_moment_is_a_missing_step():
     source = {
-        "user": [0, 0, 0, 1, 1, 2],
-        "at": ["2020-01-01", "2020-01-01 01:00", "2020-01-01T09:00", "soon", "2020-01-01", "2020-13-45"],
-        "x": ["1"] * 6,
-        "action": ["0"] * 6,
-        "reward": ["1", "", "nan", "1", "1", "1"],
-        "terminated": ["false", "true", "0", "0", "0", "0"],
+        "user": [0, 0, 0, 1, 1, 2, 1],
+        "at": ["2020-01-01", "2020-01-01 01:00", "2020-01-01T09:00", "soon", "2020-01-01", "2020-13-45", ""],
+        "x": ["1"] * 7,
+        "action": ["0"] * 7,
+        "reward": ["1", "", "nan", "1", "1", "1", "1"],
+        "terminated": ["false", "true", "0", "0", "0", "0", "0"],
     }
     found = read_stays(source, TIMED)
     assert found.user.tolist() == [0, 1]
     assert found.leads.tolist() == [ENDED, ENDED]
     assert (found.reward * 10.0).tolist() == pytest.approx([1.0, 1.0], abs=1e-4)
     assert found.num_users == 3
+    assert (found.repairs.rows, found.repairs.columns["step"]) == (6, {"missing": 3})  # two of seven are one step
+
+
+def test_rows_of_nobody_are_not_one_step():
+    rows = [("", 0.0, 1.0, 0, 0.0), ("", 10.0, 1.0, 0, 0.0), ("a", 5.0, 1.0, 0, 0.0), ("a", 9.0, 1.0, 0, 0.0)]
+    found = read_stays(log(rows, "user t x action reward"), declaration("x:0..10", time="t", interval="1min"))
+    assert (found.repairs.rows, found.repairs.nobody_rows, len(found)) == (3, 2, 1)
 
 
 # One person's cells -------------------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ class DeclaredLog:
             while role not in self.roles and name in named.values():
                 name += "'"
             named.setdefault(role, name)
-        shown = {name: f"role_{role}" for role, name in reversed(named.items()) if role != "state"}
+        shown = {name: f"role_{role}" for role, name in named.items() if role != "state"}
         columns = ", ".join(f"{value} AS {quoted(name)}" for name, value in shown.items())
         engine.keep("log", f"SELECT {columns}, {state} AS {quoted(named['state'])} FROM {table}", False)
         return LogFormat(
@@ -262,13 +262,7 @@ class DeclaredLog:
         bounded = f"CASE WHEN raw_reward {FINITE} THEN least(greatest(raw_reward, {-MOST_PAID}), {MOST_PAID}) END"
         merged = {"reward": f"sum({bounded}) {together}"}
         merged |= {role: f"max(raw_{role}) {together}" for role in numbers[1:]}
-        # rows without a moment are in one window with each other, and must not be: there each keeps its own
-        joined = [
-            f"CASE WHEN bucket IS NULL THEN raw_{role} ELSE {merged[role]} END AS role_{role}"
-            if role in merged
-            else f"raw_{role} AS role_{role}"
-            for role in shown
-        ]
+        joined = [f"{merged.get(role, f'raw_{role}')} AS role_{role}" for role in shown]
         rank = "rank() OVER (PARTITION BY person, stay, bucket ORDER BY moment) AS place"
         whole = f"CASE WHEN bucket <= {LONGEST} THEN CAST(bucket AS INT) WHEN bucket IS NOT NULL THEN {LONGEST} END"
         return (
