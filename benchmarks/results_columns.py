@@ -30,7 +30,8 @@ from discreet.privacy.noise import NoiseSource
 
 BUDGETS = {"ε = 1": Budget.pure(1.0), "(1, 10⁻⁶)": Budget.approximate(1.0, 1e-6)}
 LEARNERS = ("auto", "one-hot", "safe", "auto, estimated propensities", "auto, columns in reverse")
-ROLLOUTS = (0.1, 0.25, 0.5)
+#: Small gains need more simulated stays to be known well.
+ROLLOUTS = {0.1: 200_000, 0.25: 100_000, 0.5: 40_000}
 GRIDS = (1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5)
 ROLLED, SCALED = 20_000, 100_000
 
@@ -101,9 +102,9 @@ def compared(name: str, seed: int, users: int = 10_000) -> list[dict[str, Any]]:
     others = columns.simulate(problem, users, np.random.default_rng(seed + 500_000))
     stays: Stays = columns.stays(problem, others, users)
     policy = columns.acting(problem, learned.states, learned.actions)
-    now = columns.value(problem, None, 2 * ROLLED)
+    now = columns.value(problem, None, max(ROLLOUTS.values()))
     lines = []
-    for rollout in ROLLOUTS:
+    for rollout, stays_simulated in ROLLOUTS.items():
         rng = np.random.default_rng(seed)
 
         def mixed(values: columns.Floats, step: int, rollout: float = rollout, rng: Any = rng) -> columns.Ints:
@@ -111,7 +112,7 @@ def compared(name: str, seed: int, users: int = 10_000) -> list[dict[str, Any]]:
 
         question = comparison.Question(declaration, users, rollout, BUDGETS["ε = 1"])
         answer = comparison.ask(stays, learned.states, learned.actions, question, NoiseSource.seeded(seed))
-        truth = columns.value(problem, mixed, 2 * ROLLED) - now
+        truth = columns.value(problem, mixed, stays_simulated) - now
         lines.append({"rollout": rollout, "gain": answer.gain, "lower": answer.lower, "truth": truth})
     return lines
 

@@ -68,8 +68,10 @@ def plan(users: int, budget: Budget = ONE, **changes) -> auto.Plan:
 
 
 def test_the_public_rule_says_how_the_budget_is_divided():
-    few, many = plan(4_999), plan(5_000)
+    fewest, few, many = plan(1_999), plan(4_999), plan(5_000)
     assert few.parts == many.parts == ("behaviour", "steps", "returns", "choice")
+    assert fewest.share == pytest.approx({"behaviour": 0.6, "returns": 0.1, "choice": 0.3})
+    assert plan(2_000).share == few.share
     assert few.share == pytest.approx({"behaviour": 0.4, "steps": 0.35, "returns": 0.05, "choice": 0.2})
     assert many.share == pytest.approx({"behaviour": 0.17, "steps": 0.65, "returns": 0.03, "choice": 0.15})
     assert plan(4_999, neighbours="zero-out").share == many.share
@@ -122,7 +124,7 @@ def test_too_few_users_are_refused_before_anything_is_spent(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["log.parquet"]
     fitted = fitting.fit(path, declared(), Budget.pure(1.0), anyway=True)
     assert fitted.certificate["algorithm"]["name"] == "columns"
-    assert "users × ε is below 5000" in fitted.certificate["algorithm"]["why"]
+    assert "users × ε is below 2000" in fitted.certificate["algorithm"]["why"]
 
 
 # Counting -----------------------------------------------------------------------------------------------------------
@@ -213,6 +215,8 @@ def test_a_log_in_which_nothing_counts_is_learned_from():
 
 SHAPES = {
     "pure": (Budget.pure(1.0), {}),
+    "few": (Budget.pure(0.5), {}),
+    "very few": (Budget.pure(0.3), {}),
     "gaussian": (Budget.approximate(1.0, 1e-6), {}),
     "zero-out": (Budget.zcdp(0.02), {"neighbours": "zero-out"}),
     "safe": (Budget.pure(1.0), {"safe": True}),

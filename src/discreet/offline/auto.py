@@ -33,11 +33,13 @@ from discreet.problem import Mask
 from discreet.releases.histograms import Cells
 from discreet.releases.trees import PrivateTree
 
-#: Below so many users × ε the histogram alone is not to be trusted (it was worse than doing nothing on four problems
-#: of eight with 1000 users and ε = 1), and the tree gets more.
-FEW = 5_000.0
-SHARES = {"behaviour": 0.17, "steps": 0.65, "returns": 0.03, "choice": 0.15}
-FEW_SHARES = {"behaviour": 0.4, "steps": 0.35, "returns": 0.05, "choice": 0.2}
+#: How the budget is divided, from how many users × ε on. With few of them the histogram is not to be trusted: alone it
+#: was worse than doing nothing on four problems of eight with 1000 users and ε = 1. With very few it is not made.
+SHARES: Mapping[float, Mapping[str, float]] = {
+    5_000.0: {"behaviour": 0.17, "steps": 0.65, "returns": 0.03, "choice": 0.15},
+    2_000.0: {"behaviour": 0.4, "steps": 0.35, "returns": 0.05, "choice": 0.2},
+    0.0: {"behaviour": 0.6, "returns": 0.1, "choice": 0.3},
+}
 SAFE = {"behaviour": 1.0}
 #: Of the tree's share, for the numbers of actions in its leaves.
 LEAF_SHARE = 0.25
@@ -52,10 +54,12 @@ LEAST_PROPENSITY = 0.01
 REWARD_GRID = 2.0**-20
 NAMES = ("as now", "mode", "one-hot")
 WHY_SAFE = "asked to be safe: what most people do, and nothing else"
-WHY_MANY = (
-    f"users × ε reaches {FEW:g}: a tree of what people do, a histogram, and a private choice with current practice"
-)
-WHY_FEW = WHY_MANY.replace("reaches", "is below")
+CHOICE = "a tree of what people do, a histogram, and a private choice with current practice"
+WHY = {
+    5_000.0: f"users × ε reaches 5000: {CHOICE}",
+    2_000.0: f"users × ε is below 5000: {CHOICE}",
+    0.0: "users × ε is below 2000: a tree of what people do, and a private choice with current practice",
+}
 #: What a certificate says about the learner; None where a part was not released.
 SETTINGS = (
     *("parts", "chosen", "depth", "noise_per_leaf_count", "noise_per_item", "items"),
@@ -104,7 +108,7 @@ class Plan:
     @property
     def why(self) -> str:
         """Why these parts, in words."""
-        return WHY_SAFE if self.safe else WHY_FEW if self.strength < FEW else WHY_MANY
+        return WHY_SAFE if self.safe else WHY[self.regime]
 
     @property
     def noise(self) -> Noise:
@@ -113,7 +117,12 @@ class Plan:
     @property
     def shares(self) -> Mapping[str, float]:
         """Of the budget, by part."""
-        return SAFE if self.safe else FEW_SHARES if self.strength < FEW else SHARES
+        return SAFE if self.safe else SHARES[self.regime]
+
+    @property
+    def regime(self) -> float:
+        """The least users × ε of plans like this one."""
+        return next(least for least in SHARES if self.strength >= least)
 
     @property
     def share(self) -> dict[str, float]:
@@ -185,10 +194,12 @@ class Plan:
         """One line per noisy statistic, of a person with all her episodes."""
         if self.safe:
             return self.tree.entries()
-        m, entry = self.declaration.episodes_per_user, self.histogram.entry(self.spec)
-        factor = m * m if entry.is_gaussian else m
-        steps = replace(entry, sensitivity=entry.sensitivity * m, cost=entry.cost * factor)
-        return *self.tree.entries(), steps, self.returns.entry(), self.choice.entry()
+        steps = []
+        if "steps" in self.parts:
+            m, entry = self.declaration.episodes_per_user, self.histogram.entry(self.spec)
+            factor = m * m if entry.is_gaussian else m
+            steps = [replace(entry, sensitivity=entry.sensitivity * m, cost=entry.cost * factor)]
+        return *self.tree.entries(), *steps, self.returns.entry(), self.choice.entry()
 
     def guarantee(self, noise: NoiseSource) -> Guarantee:
         m = self.declaration.episodes_per_user
@@ -238,9 +249,11 @@ def learn(stays: Stays, plan: Plan, source: NoiseSource) -> Learned:
     settings |= {"depth": plan.depth, "noise_per_leaf_count": tree.deviation}
     if plan.safe:
         return learned(branches, mode, "mode")
-    actions, values, known, deviation = histogram_policy(stays, plan, source)
-    settings |= {"noise_per_item": deviation, "items": int(plan.cells.admitted.sum())}
-    asked = asked_of(stays, branches, mode), asked_of(stays, plan.grid, actions)
+    asked = [asked_of(stays, branches, mode)]
+    if "steps" in plan.parts:
+        actions, values, known, deviation = histogram_policy(stays, plan, source)
+        settings |= {"noise_per_item": deviation, "items": int(plan.cells.admitted.sum())}
+        asked.append(asked_of(stays, plan.grid, actions))
     which, unit = private_choice(stays, plan, tree, asked, source)
     logged = "logged" if declaration.propensity is not None else "estimated"
     settings |= {"propensities": logged, "clipped_at": unit}

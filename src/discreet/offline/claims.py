@@ -400,10 +400,17 @@ def _column_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
         return ["columns learns from declared columns, and none are stated"]
     declared = Declaration.from_toml(str(stated["text"]))
     strength = _strength(document, declared)
-    choices = {tuple(COLUMN_PARTS): ("as now", "mode", "one-hot"), ("behaviour",): ("mode",)}
+    every = tuple(COLUMN_PARTS)
+    choices = {
+        every: ("as now", "mode", "one-hot"),
+        ("behaviour", "returns", "choice"): ("as now", "mode"),
+        ("behaviour",): ("mode",),
+    }
+    sides = {facts.users * strength * margin >= 2000.0 for margin in MARGINS}
+    due = {every if enough else ("behaviour", "returns", "choice") for enough in sides} | {("behaviour",)}
     whole = "choice" in facts.parts
     rules = {
-        "the parts are all there are, or what most people do alone": facts.parts in choices,
+        "the parts are those of the public rule, or what most people do alone": facts.parts in due,
         "what was chosen can be chosen": algorithm["chosen"] in choices.get(facts.parts, ()),
         "propensities are logged where a column of them was declared": algorithm["propensities"]
         == (None if not whole else "estimated" if declared.propensity is None else "logged"),
@@ -610,12 +617,12 @@ def _why(text: str, facts: Facts) -> bool:
 
 def auto_reasons() -> tuple[str, ...]:
     """Why the learner for declared columns is taken."""
+    tree, choice = "a tree of what people do", "and a private choice with current practice"
     return (
         "asked to be safe: what most people do, and nothing else",
-        *(
-            f"users × ε {how} 5000: a tree of what people do, a histogram, and a private choice with current practice"
-            for how in ("is below", "reaches")
-        ),
+        f"users × ε reaches 5000: {tree}, a histogram, {choice}",
+        f"users × ε is below 5000: {tree}, a histogram, {choice}",
+        f"users × ε is below 2000: {tree}, {choice}",
     )
 
 
