@@ -24,24 +24,16 @@ import numpy as np
 
 import columns
 from discreet.offline import auto, comparison
-from discreet.offline.declaration import Declaration
 from discreet.people.stays import Stays
-from discreet.privacy.accounting import Budget
+from discreet.privacy.accounting import Budget, no_privacy
 from discreet.privacy.noise import NoiseSource
 
 BUDGETS = {"ε = 1": Budget.pure(1.0), "(1, 10⁻⁶)": Budget.approximate(1.0, 1e-6)}
 LEARNERS = ("auto", "one-hot", "safe", "auto, estimated propensities", "auto, columns in reverse")
-ROLLOUTS = (0.1, 0.25, 0.5)
+#: Small gains need more simulated stays to be known well.
+ROLLOUTS = {0.1: 200_000, 0.25: 100_000, 0.5: 40_000}
 GRIDS = (1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5)
 ROLLED, SCALED = 20_000, 100_000
-
-
-class Histogram(auto.Plan):
-    """The whole budget for the histogram."""
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return ("steps",)
 
 
 def reversed_order(problem: columns.Problem) -> columns.Problem:
@@ -73,16 +65,24 @@ def ends_of_scale(name: str) -> dict[str, float]:
     problem = columns.PROBLEMS[name]()
     declaration, free = columns.declared(problem), Budget.pure(math.inf)
     stays = columns.stays(problem, columns.simulate(problem, SCALED, np.random.default_rng(77)), SCALED)
-    plans = [Histogram(declaration, declaration.grid(int(n), Budget.pure(1.0)), SCALED, free) for n in GRIDS]
-    plans.append(auto.Plan(declaration, plans[0].grid, SCALED, free, safe=True))
-    found = [worth(problem, auto.learn(stays, plan, NoiseSource.seeded(1)), 40_000) for plan in plans]
+    plans = [auto.Plan(declaration, declaration.grid(int(n), Budget.pure(1.0)), SCALED, free) for n in GRIDS]
+    policies = [one_hot(stays, plan, NoiseSource.seeded(1)) for plan in plans]
+    policies.append(auto.learn(stays, replace(plans[0], safe=True), NoiseSource.seeded(1)))
+    found = [worth(problem, policy, 40_000) for policy in policies]
     return {"now": columns.value(problem, None, SCALED), "best": max(found)}
 
 
-def plan_of(learner: str, declaration: Declaration, users: int, budget: Budget) -> auto.Plan:
-    grid = declaration.grid(users, budget)
-    made = Histogram if learner == "one-hot" else auto.Plan
-    return made(declaration, grid, users, budget, safe=learner == "safe")
+def one_hot(stays: Stays, plan: auto.Plan, source: NoiseSource) -> auto.Learned:
+    """The whole budget for the histogram."""
+    alone = Alone(plan.declaration, plan.grid, plan.num_users, plan.budget)
+    actions, values, known, _ = auto.histogram_policy(stays, alone, source)
+    return auto.Learned(plan.grid, actions, values, known, no_privacy(), {"chosen": "one-hot"})
+
+
+class Alone(auto.Plan):
+    @property
+    def shares(self) -> dict[str, float]:
+        return {"steps": 1.0}
 
 
 def fitted(name: str, learner: str, users: int, budget: Budget, seed: int) -> tuple[columns.Problem, auto.Learned]:
@@ -91,8 +91,8 @@ def fitted(name: str, learner: str, users: int, budget: Budget, seed: int) -> tu
         problem = reversed_order(problem)
     declaration = columns.declared(problem, "estimated" not in learner)
     stays = columns.stays(problem, columns.simulate(problem, users, np.random.default_rng(seed)), users)
-    plan = plan_of(learner, declaration, users, budget)
-    return problem, auto.learn(stays, plan, NoiseSource.seeded(seed))
+    plan = auto.Plan(declaration, declaration.grid(users, budget), users, budget, safe=learner == "safe")
+    return problem, (one_hot if learner == "one-hot" else auto.learn)(stays, plan, NoiseSource.seeded(seed))
 
 
 def compared(name: str, seed: int, users: int = 10_000) -> list[dict[str, Any]]:
@@ -102,9 +102,9 @@ def compared(name: str, seed: int, users: int = 10_000) -> list[dict[str, Any]]:
     others = columns.simulate(problem, users, np.random.default_rng(seed + 500_000))
     stays: Stays = columns.stays(problem, others, users)
     policy = columns.acting(problem, learned.states, learned.actions)
-    now = columns.value(problem, None, 2 * ROLLED)
+    now = columns.value(problem, None, max(ROLLOUTS.values()))
     lines = []
-    for rollout in ROLLOUTS:
+    for rollout, stays_simulated in ROLLOUTS.items():
         rng = np.random.default_rng(seed)
 
         def mixed(values: columns.Floats, step: int, rollout: float = rollout, rng: Any = rng) -> columns.Ints:
@@ -112,7 +112,7 @@ def compared(name: str, seed: int, users: int = 10_000) -> list[dict[str, Any]]:
 
         question = comparison.Question(declaration, users, rollout, BUDGETS["ε = 1"])
         answer = comparison.ask(stays, learned.states, learned.actions, question, NoiseSource.seeded(seed))
-        truth = columns.value(problem, mixed, 2 * ROLLED) - now
+        truth = columns.value(problem, mixed, stays_simulated) - now
         lines.append({"rollout": rollout, "gain": answer.gain, "lower": answer.lower, "truth": truth})
     return lines
 

@@ -67,14 +67,18 @@ def plan(users: int, budget: Budget = ONE, **changes) -> auto.Plan:
 # Parts and their price ----------------------------------------------------------------------------------------------
 
 
-def test_the_public_rule_says_which_parts_are_released():
-    assert plan(4_999).parts == ("steps",)
-    assert plan(5_000).parts == ("behaviour", "steps", "returns", "choice")
-    assert plan(4_999, neighbours="zero-out").parts == ("behaviour", "steps", "returns", "choice")
-    assert plan(100, safe=True).parts == ("behaviour",)
+def test_the_public_rule_says_how_the_budget_is_divided():
+    fewest, few, many = plan(1_999), plan(4_999), plan(5_000)
+    assert few.parts == many.parts == ("behaviour", "steps", "returns", "choice")
+    assert fewest.share == pytest.approx({"behaviour": 0.6, "returns": 0.1, "choice": 0.3})
+    assert plan(2_000).share == few.share
+    assert few.share == pytest.approx({"behaviour": 0.4, "steps": 0.35, "returns": 0.05, "choice": 0.2})
+    assert many.share == pytest.approx({"behaviour": 0.17, "steps": 0.65, "returns": 0.03, "choice": 0.15})
+    assert plan(4_999, neighbours="zero-out").share == many.share
+    assert plan(100, safe=True).share == {"behaviour": 1.0}
     worth = math.sqrt(8 * 4 * 0.02)  # of ρ = .02 with four steps
-    assert plan(math.ceil(5_000 / worth), Budget.zcdp(0.02)).parts != ("steps",)
-    assert plan(math.ceil(5_000 / worth) - 1, Budget.zcdp(0.02)).parts == ("steps",)
+    assert plan(math.ceil(5_000 / worth), Budget.zcdp(0.02)).share["steps"] == pytest.approx(0.65 * 0.02)
+    assert plan(math.ceil(5_000 / worth) - 1, Budget.zcdp(0.02)).share["steps"] == pytest.approx(0.35 * 0.02)
     assert [plan(n).depth for n in (10_000, 50_000, 500_000)] == [3, 4, 5]
 
 
@@ -119,7 +123,8 @@ def test_too_few_users_are_refused_before_anything_is_spent(tmp_path):
         fitting.fit(path, declared(), Budget.pure(1.0))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["log.parquet"]
     fitted = fitting.fit(path, declared(), Budget.pure(1.0), anyway=True)
-    assert fitted.certificate["algorithm"]["name"] == "one-hot"
+    assert fitted.certificate["algorithm"]["name"] == "columns"
+    assert "users × ε is below 2000" in fitted.certificate["algorithm"]["why"]
 
 
 # Counting -----------------------------------------------------------------------------------------------------------
@@ -210,6 +215,8 @@ def test_a_log_in_which_nothing_counts_is_learned_from():
 
 SHAPES = {
     "pure": (Budget.pure(1.0), {}),
+    "few": (Budget.pure(0.5), {}),
+    "very few": (Budget.pure(0.3), {}),
     "gaussian": (Budget.approximate(1.0, 1e-6), {}),
     "zero-out": (Budget.zcdp(0.02), {"neighbours": "zero-out"}),
     "safe": (Budget.pure(1.0), {"safe": True}),

@@ -172,9 +172,8 @@ def test_the_folder_verifies_and_shows_what_was_declared(folder):
 
 
 def test_people_see_the_bins_and_the_unused_columns(folder, tmp_path):
-    done = run(
-        "fit", folder / "stays.parquet", "--declare", folder / "stays.toml", "--epsilon", 1, "--out", tmp_path / "p"
-    )
+    options = ("--declare", folder / "stays.toml", "--epsilon", 1, "--algorithm", "one-hot", "--out", tmp_path / "p")
+    done = run("fit", folder / "stays.parquet", *options)
     assert done.exit_code == 0, done.output
     assert "not used: too few users for it" in done.stdout
     assert "bins for 4,000 users" in done.stdout

@@ -358,8 +358,9 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
 
 
 def test_the_page_says_what_the_program_does():
-    shares = [f"{100 * share:g} %" for share in (*auto.SHARES.values(), *comparison.SHARES.values())]
+    each = [*comparison.SHARES.values(), *(share for plan in auto.SHARES.values() for share in plan.values())]
+    shares = [f"{100 * share:g} %" for share in each]
     assert all(share in PAGE for share in shares)
-    assert f"below {auto.FEW:g}" in PAGE
+    assert all(f"| {'from' if least == 5000 else 'below'} {least or 2000:g}" in PAGE for least in auto.SHARES)
     assert comparison.CLIP == 3.0
     assert comparison.LEAST_SPREAD == 0.7

@@ -1,13 +1,14 @@
-"""The learner for logs with declared columns: a histogram alone, or with a tree of what people do and a choice.
+"""The learner for logs with declared columns: a tree of what people do, a histogram of steps, and a private choice.
 
-Where users × ε is small, everything goes into the histogram of steps on the public grid. Above, a tree of what people
-do where ("mode": everybody does the commonest thing), the histogram, the range of returns and a private choice among
-{mode, one-hot, as now} share the budget. Each part is a ledger line; everything else is post-processing.
+The tree says what people do where ("mode": everybody does the commonest thing); the histogram, on the public grid, is
+planned in ("one-hot"); the range of returns and a private choice among {mode, one-hot, as now} settle which it is.
+With few users more goes into the tree. Each part is a ledger line; everything else is post-processing.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,9 +33,14 @@ from discreet.problem import Mask
 from discreet.releases.items import Items
 from discreet.releases.trees import PrivateTree
 
-#: Below so many users × ε the whole budget goes into the histogram.
-FEW = 5_000.0
-SHARES = {"behaviour": 0.17, "steps": 0.65, "returns": 0.03, "choice": 0.15}
+#: How the budget is divided, from how many users × ε on. With few of them the histogram is not to be trusted: alone it
+#: was worse than doing nothing on four problems of eight with 1000 users and ε = 1. With very few it is not made.
+SHARES: Mapping[float, Mapping[str, float]] = {
+    5_000.0: {"behaviour": 0.17, "steps": 0.65, "returns": 0.03, "choice": 0.15},
+    2_000.0: {"behaviour": 0.4, "steps": 0.35, "returns": 0.05, "choice": 0.2},
+    0.0: {"behaviour": 0.6, "returns": 0.1, "choice": 0.3},
+}
+SAFE = {"behaviour": 1.0}
 #: Of the tree's share, for the numbers of actions in its leaves.
 LEAF_SHARE = 0.25
 #: Levels of the tree, and from how many users × ε on there is one more.
@@ -48,10 +54,12 @@ LEAST_PROPENSITY = 0.01
 REWARD_GRID = 2.0**-20
 NAMES = ("as now", "mode", "one-hot")
 WHY_SAFE = "asked to be safe: what most people do, and nothing else"
-WHY_FEW = f"users × ε is below {FEW:g}: the whole budget for one histogram"
-WHY_MANY = (
-    f"users × ε reaches {FEW:g}: a tree of what people do, a histogram, and a private choice with current practice"
-)
+CHOICE = "a tree of what people do, a histogram, and a private choice with current practice"
+WHY = {
+    5_000.0: f"users × ε reaches 5000: {CHOICE}",
+    2_000.0: f"users × ε is below 5000: {CHOICE}",
+    0.0: "users × ε is below 2000: a tree of what people do, and a private choice with current practice",
+}
 #: What a certificate says about the learner; None where a part was not released.
 SETTINGS = (
     *("parts", "chosen", "depth", "noise_per_leaf_count", "noise_per_item", "items"),
@@ -95,25 +103,31 @@ class Plan:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        if self.safe:
-            return ("behaviour",)
-        return ("steps",) if self.strength < FEW else tuple(SHARES)
+        return tuple(self.shares)
 
     @property
     def why(self) -> str:
         """Why these parts, in words."""
-        if self.safe:
-            return WHY_SAFE
-        return WHY_FEW if self.parts == ("steps",) else WHY_MANY
+        return WHY_SAFE if self.safe else WHY[self.regime]
 
     @property
     def noise(self) -> Noise:
         return "laplace" if self.budget.kind == "pure" else "gaussian"
 
     @property
+    def shares(self) -> Mapping[str, float]:
+        """Of the budget, by part."""
+        return SAFE if self.safe else SHARES[self.regime]
+
+    @property
+    def regime(self) -> float:
+        """The least users × ε of plans like this one."""
+        return next(least for least in SHARES if self.strength >= least)
+
+    @property
     def share(self) -> dict[str, float]:
         """In the currency of the noise: ε, or ρ."""
-        return self.budget.split({part: SHARES[part] for part in self.parts}, self.noise)
+        return self.budget.split(self.shares, self.noise)
 
     def _pure(self, share: float) -> float:
         """What a share buys of a mechanism that costs ε: √(2ρ) of ρ."""
@@ -169,17 +183,14 @@ class Plan:
 
     def entries(self) -> tuple[LedgerEntry, ...]:
         """One line per noisy statistic, of a person with all her episodes."""
-        m = self.declaration.episodes_per_user
-        found: list[LedgerEntry] = []
-        if "behaviour" in self.parts:
-            found += self.tree.entries()
+        if self.safe:
+            return self.tree.entries()
+        steps = []
         if "steps" in self.parts:
-            entry = self.histogram.entry(self.spec)
+            m, entry = self.declaration.episodes_per_user, self.histogram.entry(self.spec)
             factor = m * m if entry.is_gaussian else m
-            found.append(replace(entry, sensitivity=entry.sensitivity * m, cost=entry.cost * factor))
-        if "returns" in self.parts:
-            found += [self.returns.entry(), self.choice.entry()]
-        return tuple(found)
+            steps = [replace(entry, sensitivity=entry.sensitivity * m, cost=entry.cost * factor)]
+        return *self.tree.entries(), *steps, self.returns.entry(), self.choice.entry()
 
     def guarantee(self, noise: NoiseSource) -> Guarantee:
         m = self.declaration.episodes_per_user
@@ -224,19 +235,16 @@ def learn(stays: Stays, plan: Plan, source: NoiseSource) -> Learned:
         known = np.repeat((actions != AS_NOW)[..., None], A, axis=2)
         return Learned(states, actions, least_values(plan, actions.shape), known, guarantee, found)
 
-    tree = None
-    if "behaviour" in plan.parts:
-        tree = plan.tree.release(stays.bins, stays.action, A, candidates(declaration), source)
-        branches, mode = tree_policy(tree, declaration)
-        settings |= {"depth": plan.depth, "noise_per_leaf_count": tree.deviation}
+    tree = plan.tree.release(stays.bins, stays.action, A, candidates(declaration), source)
+    branches, mode = tree_policy(tree, declaration)
+    settings |= {"depth": plan.depth, "noise_per_leaf_count": tree.deviation}
+    if plan.safe:
+        return learned(branches, mode, "mode")
+    asked = [asked_of(stays, branches, mode)]
     if "steps" in plan.parts:
         actions, values, known, deviation = histogram_policy(stays, plan, source)
         settings |= {"noise_per_item": deviation, "items": int(plan.cells.admitted.sum())}
-    if tree is None:
-        return learned(plan.grid, actions, "one-hot", (values, known))
-    if "choice" not in plan.parts:
-        return learned(branches, mode, "mode")
-    asked = asked_of(stays, branches, mode), asked_of(stays, plan.grid, actions)
+        asked.append(asked_of(stays, plan.grid, actions))
     which, unit = private_choice(stays, plan, tree, asked, source)
     logged = "logged" if declaration.propensity is not None else "estimated"
     settings |= {"propensities": logged, "clipped_at": unit}
@@ -246,7 +254,7 @@ def learn(stays: Stays, plan: Plan, source: NoiseSource) -> Learned:
 
 
 def private_choice(
-    stays: Stays, plan: Plan, tree: PrivateTree, asked: tuple[Ints, Ints], source: NoiseSource
+    stays: Stays, plan: Plan, tree: PrivateTree, asked: Sequence[Ints], source: NoiseSource
 ) -> tuple[int, float]:
     """Which of `NAMES`, by what each would have changed on the way; and C, scaled."""
     declaration, H, choice = plan.declaration, plan.declaration.horizon, plan.choice

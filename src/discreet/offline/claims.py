@@ -303,7 +303,7 @@ def _facts(document: Mapping[str, Any]) -> Facts:
         _flag(problem, "rewards_known"),
         _whole(problem, "reward_units"),
         parts,
-        _whole(algorithm, "depth") if "behaviour" in parts else 0,
+        _whole(algorithm, "depth") if name == "columns" else 0,
     )
 
 
@@ -400,14 +400,17 @@ def _column_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
         return ["columns learns from declared columns, and none are stated"]
     declared = Declaration.from_toml(str(stated["text"]))
     strength = _strength(document, declared)
-    enough = facts.users * strength
     every = tuple(COLUMN_PARTS)
-    choices = {every: ("as now", "mode", "one-hot"), ("behaviour",): ("mode",), ("steps",): ("one-hot",)}
-    allowed = {("behaviour",), every if enough >= 5000.0 * (1.0 - 1e-6) else ("steps",)}
-    allowed |= {("steps",)} if enough <= 5000.0 * (1.0 + 1e-6) else set()
+    choices = {
+        every: ("as now", "mode", "one-hot"),
+        ("behaviour", "returns", "choice"): ("as now", "mode"),
+        ("behaviour",): ("mode",),
+    }
+    sides = {facts.users * strength * margin >= 2000.0 for margin in MARGINS}
+    due = {every if enough else ("behaviour", "returns", "choice") for enough in sides} | {("behaviour",)}
     whole = "choice" in facts.parts
     rules = {
-        "the parts are those of the public rule, or what most people do alone": facts.parts in allowed,
+        "the parts are those of the public rule, or what most people do alone": facts.parts in due,
         "what was chosen can be chosen": algorithm["chosen"] in choices.get(facts.parts, ()),
         "propensities are logged where a column of them was declared": algorithm["propensities"]
         == (None if not whole else "estimated" if declared.propensity is None else "logged"),
@@ -415,7 +418,6 @@ def _column_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
         if whole
         else not algorithm["clipped_at"],
     }
-    rules["depth is that of a tree"] = (algorithm["depth"] is not None) == ("behaviour" in facts.parts)
     problems = [f"not so: {rule}" for rule, holds in rules.items() if not holds]
     scales = {line["statistic"]: line for line in document["ledger"]}
     for statistic, key, unit in (
@@ -617,10 +619,12 @@ def _why(text: str, facts: Facts) -> bool:
 
 def auto_reasons() -> tuple[str, ...]:
     """Why the learner for declared columns is taken."""
+    tree, choice = "a tree of what people do", "and a private choice with current practice"
     return (
         "asked to be safe: what most people do, and nothing else",
-        "users × ε is below 5000: the whole budget for one histogram",
-        "users × ε reaches 5000: a tree of what people do, a histogram, and a private choice with current practice",
+        f"users × ε reaches 5000: {tree}, a histogram, {choice}",
+        f"users × ε is below 5000: {tree}, a histogram, {choice}",
+        f"users × ε is below 2000: {tree}, {choice}",
     )
 
 

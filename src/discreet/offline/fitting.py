@@ -204,8 +204,7 @@ def fit(
     the number of users (declared as `num_users`, or that of the names in the log); `rewards`, `initial`, `features`
     and `successors` speak of numbered states and are refused.
 
-    With declared columns "auto" is the learner `columns` where users × ε reaches 5000, else one histogram. `safe`: do
-    what most people do and nothing else.
+    With declared columns "auto" is the learner `columns`. `safe`: do what most people do and nothing else.
 
     `ledger`: the file that records what is spent on these people (`spending`); beside the log unless stated, none for
     sources in memory. What it comes to is refused above `total_epsilon`, once that was declared. `purpose` and
@@ -232,7 +231,7 @@ def fit(
         design = None if budget is None else auto.Plan(log, grid, num_users, budget, neighbours, safe)
         if design is not None and design.too_few is not None and not anyway:
             raise ValueError(f"{design.too_few}; nothing was spent; go on with --anyway (anyway=True)")
-        if algorithm == "auto" and mode == "practical" and design is not None and design.parts != ("steps",):
+        if algorithm == "auto" and mode == "practical" and design is not None:
             algorithm, why = "columns", design.why
         opened, log = columns.gridded(grid, num_users)
     if safe and algorithm != "columns":
