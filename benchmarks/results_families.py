@@ -81,7 +81,8 @@ def played(job: Job) -> dict[str, str]:
     )
     spec = CountSpec.for_episodes(S, A, H, not problem.staged, job.episodes)
     clock, curve = Clock(), RegretCurve(mdp, job.episodes)
-    for part in play(triple, MDPSimulator(mdp, RewardLaw(), environment), spec, job.episodes, noise, clock):
+    stream = triple.privatizer.open(spec, job.episodes, noise)
+    for part in play(triple, stream, MDPSimulator(mdp, RewardLaw(), environment), job.episodes, clock):
         curve.add(part)
     span = curve.optimal - curve.random
     numbers = curve.regret[-1] / (job.episodes * span), (curve.optimal - curve.last) / span, clock.seconds

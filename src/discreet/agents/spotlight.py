@@ -56,10 +56,10 @@ class Sizing(NamedTuple):
     fewest: float = 5.0  # reports of the first target, whatever the noise
     first: int = 1000  # an epoch may have that many users, or the share `cap` of all so far
     cap: float = 0.3
-    floor: float = 0.0  # and has at least this share of all so far
+    floor: float = 0.005  # and has at least this share of all so far
 
 
-#: Noise does not grow with the epoch, so short ones cost nothing; at home it grows like √n, and they do.
+#: Noise does not grow with the epoch, so short ones cost nothing but time; at home it grows like √n, and they do.
 CURATOR = Sizing()
 AT_HOME = Sizing(explore=6.0, refine=6.0, fewest=40.0, floor=0.05)
 
@@ -205,7 +205,7 @@ class _Planner:
         self.tested, self.prospect = model_of(knowledge, alphabet)
         known = self.tested.usable
         self.usable = with_borrowed(self.tested, knowledge, alphabet)
-        self.seen = ((self.initial > 0.0) | (self.tested.rows[known] > 0.0).any(axis=0)).astype(np.float64)
+        self.seen = ((self.initial > 0.0) | (known @ self.tested.rows > 0.0)).astype(np.float64)
         self.trusted = knowledge.trust[: alphabet.num_cells] >= TRUSTED
 
     def plan(self) -> SpotlightPlan:
@@ -430,10 +430,10 @@ def reread(knowledge: Knowledge, alphabet: Alphabet, changed: Ints, users: int) 
     done = users if everything else knowledge.reread
     if alphabet.stages == 1:
         reading = read(evidence, knowledge.reading, cells)
-        if everything and alphabet.last_successor:
-            reading = with_row_prior(evidence, reading, alphabet.num_actions)
         if everything:
-            reading = read(evidence, reading, evidence.asked)
+            if alphabet.last_successor:
+                reading = with_row_prior(evidence, reading, alphabet.num_actions)
+            reading = read(evidence, reading, evidence.asked, again=True)
         return replace(knowledge, reading=reading, reread=done)
     cells = evidence.asked if everything else cells
     reading = read(evidence, knowledge.reading, cells, 1, other_steps(knowledge, alphabet))

@@ -130,7 +130,7 @@ def cautious_values(
                 if usable[c]:
                     mean = expectation(rows[c], V)
                     q = means[c] + mean
-                    if caution > 0.0:
+                    if caution > 0.0 and (follow or q > best_quality):  # caution only takes away
                         q -= caution * doubt(
                             rows[c], spreads[c], seen, V, mean, means[c], mean_variances[c], counts[c]
                         )
@@ -169,19 +169,21 @@ def uniform_values(
     H, S = values.shape[0] - 1, values.shape[1]
     A = num_actions
     G = rows.shape[0] // (S * A)
+    even, earned = np.zeros((G * S, S)), np.zeros(G * S)  # the sum over actions is all that matters
+    for c in range(G * S * A):
+        if usable[c]:
+            earned[c // A] += means[c] / A
+            even[c // A] += rows[c] / A
+        elif belief > 0.0:
+            earned[c // A] += belief * prior_mean / A
+            even[c // A] += belief * prior[c] / A
     values[H] = 0.0
     for i in range(H):
         h = H - 1 - i
         g = min(h, G - 1)
         for s in range(S):
-            total = 0.0
-            for a in range(A):
-                c = (g * S + s) * A + a
-                if usable[c]:
-                    total += means[c] + expectation(rows[c], values[h + 1])
-                elif belief > 0.0:
-                    total += belief * (prior_mean + expectation(prior[c], values[h + 1]))
-            values[h, s] = min(total / A, float(H - h))
+            total = earned[g * S + s] + expectation(even[g * S + s], values[h + 1])
+            values[h, s] = min(total, float(H - h))
 
 
 @compiled_vectorised
@@ -212,12 +214,19 @@ def exploring_values(
     those.
     """
     H, S, A = order.shape
-    G = rows.shape[0] // (S * A)
+    C = rows.shape[0]
+    G = C // (S * A)
+    loose = np.zeros(C)  # Σ_y Var n_y, for a bound on the doubt
+    for c in range(C):
+        if known[c]:
+            for y in range(S):
+                loose[c] += spreads[c, y]
     values[H] = 0.0
     for i in range(H):
         h = H - 1 - i
         g = min(h, G - 1)
         V = values[h + 1]
+        span = V.max() - V.min()
         top = float(H - h)
         largest = 0.0
         for y in range(S):
@@ -237,9 +246,14 @@ def exploring_values(
                     full = min(top, 1.0 + largest)
                 if known[c]:
                     mean = expectation(rows[c], V)
-                    u = doubt(rows[c], spreads[c], seen, V, mean, means[c], mean_variances[c], counts[c])
                     bonus = hidden[c] * (1.0 - means[c] + max(largest - mean, 0.0))
                     q = min(means[c] + mean + (bonus if searching else 0.0), top)
+                    N, square = counts[c], span * span
+                    most = mean_variances[c] + (loose[c] / N * square + 0.25 * (square + 1.0) + 1.0 / N) / N
+                    if q + optimism * np.sqrt(most) + bonus < best_choice:  # cannot be chosen
+                        best_quality = max(best_quality, q)
+                        continue
+                    u = doubt(rows[c], spreads[c], seen, V, mean, means[c], mean_variances[c], counts[c])
                     choice = q + optimism * u + (0.0 if searching else bonus)
                     report = bonus if searching else u
                 else:
