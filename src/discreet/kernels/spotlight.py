@@ -195,7 +195,7 @@ def exploring_values(
     counts: Floats,  # (C,)
     known: NDArray[np.bool_],  # (C,)
     seen: Floats,  # (S,)
-    optimism: float,
+    optimism: Floats,  # (C,)
     hidden: Floats,  # (C,) weight of (1 − r + max V − PV): of a successor or reward that hides below the noise
     searching: bool,  # whether that is part of V, or only of the choice
     prior: Floats,  # (C, S)
@@ -206,8 +206,9 @@ def exploring_values(
     actions: Ints,  # (H, S) out
     values: Floats,  # (H+1, S) out
     worth: Floats,  # (H, S) out: of a report on the chosen action
+    greedy: Ints,  # (H, S) out: actions without the addend
 ) -> None:
-    """Q = r + PV on known cells; the action maximises Q + optimism·doubt, and V is max Q without the addend.
+    """Q = r + PV on known cells; the action maximises Q + optimism·doubt + bonus, and V is max Q without the addends.
 
     An unknown cell has Q = (1−ρ)·full + ρ·min(full, r⁺ + πV + sd_π V), full = min(H−h, 1 + max V), ρ the belief in π.
     The maximum of V is over states that were seen; while searching, over all; where successors are declared, over
@@ -235,6 +236,7 @@ def exploring_values(
         full = min(top, 1.0 + largest)
         for s in range(S):
             best, best_choice, best_quality = order[h, s, 0], -np.inf, 0.0
+            greedy[h, s] = best
             for j in range(A):
                 a = order[h, s, j]
                 c = (g * S + s) * A + a
@@ -250,12 +252,13 @@ def exploring_values(
                     q = min(means[c] + mean + (bonus if searching else 0.0), top)
                     N, square = counts[c], span * span
                     most = mean_variances[c] + (loose[c] / N * square + 0.25 * (square + 1.0) + 1.0 / N) / N
-                    if q + optimism * np.sqrt(most) + bonus < best_choice:  # cannot be chosen
-                        best_quality = max(best_quality, q)
+                    if q + optimism[c] * np.sqrt(most) + bonus < best_choice:  # cannot be chosen
+                        if q > best_quality:
+                            best_quality, greedy[h, s] = q, a
                         continue
                     u = doubt(rows[c], spreads[c], seen, V, mean, means[c], mean_variances[c], counts[c])
-                    choice = q + optimism * u + (0.0 if searching else bonus)
-                    report = bonus if searching else u
+                    choice = q + optimism[c] * u + (0.0 if searching else bonus)
+                    report = bonus if searching else u + bonus
                 else:
                     q = full
                     if belief > 0.0:
@@ -268,7 +271,8 @@ def exploring_values(
                     choice, report = q, q
                 if choice > best_choice:
                     best, best_choice, worth[h, s] = a, choice, report
-                best_quality = max(best_quality, q)
+                if q > best_quality:
+                    best_quality, greedy[h, s] = q, a
             actions[h, s] = best
             values[h, s] = best_quality
 
@@ -293,6 +297,30 @@ def visits(
             if mass[h, s] > 0.0 and known[c]:
                 for y in range(S):
                     mass[h + 1, y] += mass[h, s] * rows[c, y]
+
+
+@compiled
+def followed(
+    rows: Floats,  # (C, S)
+    usable: NDArray[np.bool_],  # (C,)
+    prior: Floats,  # (C, S)
+    policy: Floats,  # (H, S, A)
+    initial: Floats,  # (S,)
+    mass: Floats,  # (H, S) out
+) -> None:
+    """As `visits` for any policy; a cell that is not usable goes where the prior says."""
+    H, S, A = policy.shape
+    G = rows.shape[0] // (S * A)
+    mass[:] = 0.0
+    mass[0] = initial
+    for h in range(H - 1):
+        for s in range(S):
+            for a in range(A):
+                chance = mass[h, s] * policy[h, s, a]
+                if chance > 0.0:
+                    c = (min(h, G - 1) * S + s) * A + a
+                    for y in range(S):
+                        mass[h + 1, y] += chance * (rows[c, y] if usable[c] else prior[c, y])
 
 
 @compiled
