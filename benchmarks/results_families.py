@@ -197,6 +197,7 @@ def main() -> None:
     parser.add_argument("--learner", default="", help="one learner instead of all")
     parser.add_argument("--label", default="", help="its name in the table")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=20, help="seeds below were looked at earlier")
     parser.add_argument("--episodes", type=int, default=20_000)
     parser.add_argument("--model", default="joint")
     parser.add_argument("--epsilon", type=float, default=1.0)
@@ -211,7 +212,7 @@ def main() -> None:
         for p in PROBLEMS
         if (not chosen.tune or p.split == "tuning") and (chosen.only in p.name or chosen.only in p.family)
     ]
-    first_instance, first_seed = (100, 5000) if chosen.tune else (0, 0)
+    first_instance, first_seed = (100, 5000) if chosen.tune else (0, chosen.first_seed)
     jobs = [
         Job(
             label,

@@ -89,12 +89,13 @@ def doubt(row, spread, seen, V, r, mean_variance, N):
 
 
 def exploring_values(model, seen, optimism, hidden, searching, prospect, H, A, restricted=False):
-    """(actions, values, worth) by loops over h, s, a from `discreet.agents.spotlight.Spotlight`; ties to action 0."""
+    """(actions, values, worth, greedy) by loops over h, s, a from the formulas of Spotlight; ties to action 0."""
     rows, spreads, means, mean_variances, counts, known = model
     prior, best_means, belief = prospect
     S = rows.shape[1]
     G = rows.shape[0] // (S * A)
     actions, V, worth = np.zeros((H, S), dtype=int), np.zeros((H + 1, S)), np.zeros((H, S))
+    greedy = np.zeros((H, S), dtype=int)
     for h in reversed(range(H)):
         W = V[h + 1]
         for s in range(S):
@@ -108,7 +109,8 @@ def exploring_values(model, seen, optimism, hidden, searching, prospect, H, A, r
                     u = doubt(rows[c], spreads[c], seen, W, means[c], mean_variances[c], counts[c])
                     bonus = hidden[c] * (1 - means[c] + max(top - rows[c] @ W, 0))
                     q = min(means[c] + rows[c] @ W + bonus * searching, H - h)
-                    options.append((q + optimism * u + bonus * (not searching), q, bonus if searching else u))
+                    bound = q + optimism[c] * u + bonus * (not searching)
+                    options.append((bound, q, bonus if searching else u + bonus))
                 else:
                     m = prior[c] @ W
                     likely = best_means[c] + m + (prior[c] @ (W - m) ** 2) ** 0.5
@@ -117,7 +119,22 @@ def exploring_values(model, seen, optimism, hidden, searching, prospect, H, A, r
             best = max(range(A), key=lambda a, options=options: (options[a][0], -a))
             actions[h, s], worth[h, s] = best, options[best][2]
             V[h, s] = max(q for _, q, _ in options)
-    return actions, V, worth
+            greedy[h, s] = max(range(A), key=lambda a, options=options: (options[a][1], -a))
+    return actions, V, worth, greedy
+
+
+def followed(rows, usable, prior, policy, initial):
+    """(H, S) chances under a policy, by loops; cells that are not usable go where the prior says."""
+    H, S, A = policy.shape
+    G = rows.shape[0] // (S * A)
+    mass = np.zeros((H, S))
+    mass[0] = initial
+    for h in range(H - 1):
+        for s in range(S):
+            for a in range(A):
+                c = (min(h, G - 1) * S + s) * A + a
+                mass[h + 1] += mass[h, s] * policy[h, s, a] * (rows[c] if usable[c] else prior[c])
+    return mass
 
 
 def cautious_values(model, seen, caution, prior, prior_mean, belief, H, A, fixed=None, wanted=None, afterwards=None):

@@ -81,11 +81,13 @@ def test_exploring_plans_equal_plain_loops(seed, stages, searching, restricted):
         prior /= prior.sum(axis=1, keepdims=True)
     prospect = prior, rng.random(C), float(rng.random())
     actions, V, worth = np.empty((H, S), dtype=np.int64), np.empty((H + 1, S)), np.empty((H, S))
+    greedy, optimism = np.empty((H, S), dtype=np.int64), rng.random(C) * 3
     kernel.exploring_values(
-        *model, seen, 0.5, hidden, searching, *prospect, restricted, in_order(H, S, A), actions, V, worth
+        *model, seen, optimism, hidden, searching, *prospect, restricted, in_order(H, S, A), actions, V, worth, greedy
     )
-    expected = oracle.exploring_values(model, seen, 0.5, hidden, searching, prospect, H, A, restricted)
+    expected = oracle.exploring_values(model, seen, optimism, hidden, searching, prospect, H, A, restricted)
     assert np.array_equal(actions, expected[0])
+    assert np.array_equal(greedy, expected[3])
     assert pytest.approx(expected[1], abs=1e-12) == V
     assert pytest.approx(expected[2], abs=1e-12) == worth
     assert (V[:H] <= (H - np.arange(H))[:, None]).all()
@@ -149,8 +151,11 @@ def test_ties_go_to_the_first_action_of_the_order():
     none, table = np.zeros(4), np.zeros((4, 2))
     nothing = table, table, none, none, none, np.zeros(4, dtype=bool)
     actions, V, worth = np.empty((3, 2), dtype=np.int64), np.empty((4, 2)), np.empty((3, 2))
-    kernel.exploring_values(*nothing, np.ones(2), 0.5, none, False, table, none, 0.0, False, order, actions, V, worth)
-    assert actions.tolist() == [[1, 0]] * 3
+    greedy = actions.copy()
+    kernel.exploring_values(
+        *nothing, np.ones(2), none, none, False, table, none, 0.0, False, order, actions, V, worth, greedy
+    )
+    assert actions.tolist() == greedy.tolist() == [[1, 0]] * 3
     assert V[:, 0].tolist() == [3.0, 2.0, 1.0, 0.0]
 
 
@@ -162,6 +167,18 @@ def test_visits_equal_a_walk_over_all_paths(seed, stages):
     actions, initial, mass = rng.integers(A, size=(H, S)), rng.dirichlet(np.ones(S)), np.empty((H, S))
     kernel.visits(rows, known, actions, A, initial, mass)
     assert mass == pytest.approx(oracle.chances(rows, known, actions, A, initial))
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1, 4]))
+def test_visits_of_any_policy_equal_plain_loops(seed, stages):
+    rng = np.random.default_rng(seed)
+    H, S, A = 4, 3, 2
+    rows, *_, usable = random_model(rng, S, A, stages, 0.4)
+    prior, initial = rng.dirichlet(np.ones(S), size=rows.shape[0]), rng.dirichlet(np.ones(S))
+    policy, mass = rng.dirichlet(np.ones(A), size=(H, S)), np.empty((H, S))
+    kernel.followed(rows, usable, prior, policy, initial, mass)
+    assert mass == pytest.approx(oracle.followed(rows, usable, prior, policy, initial))
+    assert mass.sum(axis=1) == pytest.approx(np.ones(H))
 
 
 @given(st.integers(0, 10**6), st.sampled_from([1, 4]), st.integers(0, 3))
@@ -262,6 +279,28 @@ def test_what_searching_costs_is_kept_in_the_plan():
     assert (found.late, found.searched, found.lost, found.won) == (110.0, 5.0, 1.0, 22.0)
     found = judged(old, old, focused([0.5, 0, 0, 0], mode="explore", gain=0.2), release)
     assert (found.late, found.searched, found.lost, found.won) == (10.0, 5.0, 1.0, 22.0)
+
+
+def test_a_test_pays_as_long_as_what_it_may_win_is_more_than_what_it_costs():
+    """visits·E[(z' − z)⁺] = reports·z at the returned z, by numerical integration."""
+    reports, visits = np.array([34.0, 34.0, 200.0]), np.array([45_000.0, 150.0, 20_000.0])
+    z = agent_module.worth_testing(reports, visits)
+    grid = np.linspace(-9.0, 9.0, 200_001)
+    density = np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi)
+    for i in range(3):
+        gain = visits[i] * (np.maximum(grid - z[i], 0.0) * density).sum() * (grid[1] - grid[0])
+        assert gain == pytest.approx(reports[i] * z[i], rel=1e-2)
+    assert agent_module.worth_testing(np.array([34.0, 1.0]), np.array([0.0, 1e12])).tolist() == [0.0, 4.0]
+
+
+def test_one_outcome_per_cell_needs_fewer_reports():
+    nothing = Reading.nothing(np.ones((40, 4), dtype=bool))
+    narrow, wide = (replace(nothing, branching=np.tile(row, (40, 1))) for row in ([1.0, 0.0], [0.0, 1.0]))
+    assert agent_module.narrowness(narrow) > 0.95
+    assert agent_module.narrowness(wide) == 0.0
+    counts, variances = np.full(40, 5.0 * 3), np.full(40, 9.0)
+    assert known_cells(replace(narrow, counts=counts), variances, False).all()
+    assert not known_cells(replace(wide, counts=counts), variances, False).any()
 
 
 def test_cells_are_known_by_reports_over_noise():
@@ -436,6 +475,68 @@ def test_refining_users_keep_their_plan_where_it_costs_nothing():
     assert plan.focus.mode == "refine"
     assert plan.announcement.after is None
     assert Epoch(plan, 0, plan.users).targets is None
+
+
+def bandit(reports=(4000.0, 20.0), paid=(0.6, 0.4)):
+    """One state, two actions: what they pay, and how often they were reported."""
+    alphabet = alphabet_of(CountSpec(1, 2, 1, True), PublicStructure(np.ones(1)))
+    return alphabet, np.array([[n * (1 - r), n * r] for n, r in zip(reports, paid, strict=True)])
+
+
+def test_an_action_that_may_be_better_is_tested_while_many_users_are_to_come():
+    """Misread rewards of a rarely tried action used to stay: half a standard deviation never reached the best."""
+    alphabet, sums = bandit()
+    knowledge = knowing(sums, np.full(2, 9.0), alphabet)
+    many = replan(knowledge, Spotlight(100_000, np.ones(1)), alphabet)
+    assert (many.focus.mode, many.actions.tolist()) == ("refine", [[1]])
+    assert many.announcement.rows.tolist() == [1]
+    assert many.cautious[0, 0].tolist() == [1.0, 0.0]
+    few = replan(knowledge, Spotlight(160, np.ones(1)), alphabet)
+    assert few.actions.tolist() == [[0]]
+
+
+def test_users_deviate_only_where_they_report():
+    """Two states, a doubtful action in each: the one that matters more is asked for, the other is not played."""
+    alphabet = Items.of(2, 2, 8, True, PublicStructure(np.eye(2)[0]))
+    sums = np.zeros((4, 4))
+    sums[0, 2:], sums[1, 2:] = [1600.0, 2400.0], [8.0, 6.0]  # from state 0 to state 1
+    sums[2, :2], sums[3, :2] = [1600.0, 2400.0], [90.0, 110.0]
+    plan = replan(knowing(sums, np.full(4, 4.0), alphabet), Spotlight(100_000, np.eye(2)[0]), alphabet)
+    assert plan.focus.mode == "refine"
+    played = {int(s * 2 + plan.actions[h, s]) for h in range(8) for s in range(2)}
+    assert played & {1, 3} <= set(plan.announcement.rows.tolist())
+
+
+def test_the_last_users_exploit_because_nobody_comes_after_them():
+    alphabet, sums = line(3, paying=True)
+    sums[5] = 0.0
+    knowledge = knowing(sums, np.array([9.0] * 5 + [np.inf]), alphabet)
+    early, late = (replan(knowledge, Spotlight(n, np.eye(3)[0]), alphabet) for n in (1000, 120))
+    assert early.focus.mode == "explore"
+    assert late.focus.mode == "refine"  # 36 users to explore, and 20 in all
+    assert late.users == 20
+    assert np.array_equal(late.policy, late.cautious)
+    assert Epoch(late, 0, late.users).targets is None
+    last = run_plans(riverswim(3, 6), 4000)[-1]
+    assert np.array_equal(last.policy, last.cautious)
+
+
+def run_plans(mdp, num_episodes):
+    """All plans of a run to its end."""
+    agent, privatizer = (
+        Spotlight(num_episodes, mdp.initial),
+        Reports(Budget.pure(1.0), structure=PublicStructure(mdp.initial)),
+    )
+    stream = privatizer.open(CountSpec(3, 2, 6, True), num_episodes, NoiseSource.seeded(0))
+    simulator, plans, done = MDPSimulator(mdp, RewardLaw(), 0), [None], 0
+    while done < num_episodes:
+        plans.append(agent.plan(stream.release(), plans[-1]))
+        stream.begin(plans[-1])
+        policy, *switch = Epoch(plans[-1], done, plans[-1].users).instructions
+        stream.add(simulator.rollout(policy, plans[-1].users, *switch))
+        done += plans[-1].users
+    assert done == num_episodes
+    return plans[1:]
 
 
 def transcript(mdp, agent, privatizer, epochs, seed=0):

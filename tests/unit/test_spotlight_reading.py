@@ -15,9 +15,19 @@ from discreet.agents.reading import Evidence, Reading, branchings, read, row_com
 from discreet.kernels import reading as kernel
 
 
-def log_ratio(y, beta, rate):
-    ratio, far = kernel.ratio_exponential(y, beta, rate)
-    return math.log(ratio) + far
+def included(y, scale, rate, w):
+    """(inclusion, E[n], E[n²]) of an outcome by the fast way of an exponential slab."""
+    beta = 1.0 / scale
+    rate = kernel.slab_rate(1.0 / rate, beta)
+    exponent = (beta - rate) * y
+    rise = math.exp(exponent) if exponent < kernel.FAR else math.inf
+    return kernel.included(y, beta, w, rate, rise)
+
+
+def mixed(log_ratio, first, second, w):
+    """The same from the ratio of densities and moments of the slab."""
+    inside = 1.0 / (1.0 + (1.0 - w) / w * math.exp(-min(log_ratio, 700.0)))
+    return inside, inside * first, inside * second
 
 
 @settings(max_examples=60, deadline=None)
@@ -33,7 +43,7 @@ def test_posteriors_in_closed_form_equal_quadrature(y, scale, rate, cap):
     found = kernel.slab(y, scale, rate, cap)
     assert found == pytest.approx(oracle.moments(y, scale, rate, cap), rel=1e-6, abs=1e-7)
     if cap == math.inf:
-        assert log_ratio(y, 1.0 / scale, rate) == pytest.approx(found[0], rel=1e-8, abs=1e-8)
+        assert included(y, scale, rate, 0.3) == pytest.approx(mixed(*found, 0.3), rel=1e-5, abs=1e-8)
 
 
 @pytest.mark.parametrize("rate", [0.5 - 1e-9, 0.5, 0.5 + 1e-9, 0.499, 0.501])
@@ -41,7 +51,7 @@ def test_posteriors_are_smooth_where_slab_and_noise_have_the_same_rate(rate):
     """Differences of exponentials cancel there; a series takes their place."""
     found = kernel.slab(17.0, 2.0, rate, math.inf)
     assert found == pytest.approx(oracle.moments(17.0, 2.0, rate, math.inf), rel=1e-8)
-    assert log_ratio(17.0, 0.5, rate) == pytest.approx(found[0], rel=1e-8)
+    assert included(17.0, 2.0, rate, 0.3) == pytest.approx(mixed(*found, 0.3), rel=1e-6)
 
 
 @pytest.mark.parametrize("y", [-1e5, 1e5])
@@ -49,7 +59,7 @@ def test_posteriors_are_smooth_where_slab_and_noise_have_the_same_rate(rate):
 def test_posteriors_of_huge_counts_are_finite(y, rate):
     ratio, first, second = kernel.slab(y, 2.0, rate, math.inf)
     assert np.isfinite([ratio, first, second]).all()
-    assert log_ratio(y, 0.5, rate) == pytest.approx(ratio, rel=1e-9)
+    assert included(y, 2.0, rate, 0.3) == pytest.approx(mixed(ratio, first, second, 0.3), rel=1e-9)
     if y > 0 and rate < 0.5:
         assert first == pytest.approx(y, rel=1e-3)
 
@@ -106,6 +116,55 @@ def test_a_cell_is_read_as_by_the_definitions(sums):
     assert found.mean_variances[0] == pytest.approx(mean_variance, abs=1e-3)
     assert found.pays[0] == pytest.approx(pays, abs=2e-3)
     assert found.branching[0] == pytest.approx(branching, abs=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_exponential_serves_all_branchings(seed):
+    """Evidence of the grid from powers of e^{−y/N}, clear and certain outcomes and clipped priors included."""
+    rng = np.random.default_rng(seed)
+    S, root = 30, 2.8
+    sums = rng.laplace(0.0, 2.0, 2 * S) + np.where(rng.random(2 * S) < 0.3, rng.integers(0, 1500, 2 * S), 0.0)
+    prior = rng.dirichlet(np.full(S, 0.2))
+    prior[prior < 1e-6] = 0.0
+    prior /= prior.sum()
+    support = np.where(rng.random(S) < 0.5, rng.random(S), -1.0) if seed % 2 else np.empty(0)
+    grid, width = branchings(S), int(rng.integers(9, S + 1))
+    inclusion, clipped = np.empty((S, grid.size)), np.empty(S, dtype=np.int64)
+    sizes, totals = np.empty(grid.size, dtype=np.int64), 200.0 * reading.RATIOS
+    kernel._inclusions(prior, support, 0.7, grid, width, inclusion, clipped, sizes)
+    shares = np.log(rng.dirichlet(np.ones(grid.size)))
+    facts = sums, prior, root, totals, sizes, inclusion, clipped, shares, reading.LOG_RATIOS
+    evidence = np.empty((totals.size, grid.size))
+    kernel._weigh(0.3, facts, np.empty((S, *evidence.shape)), np.empty((S, totals.size)), evidence)
+    scale = root / math.sqrt(2 * (0.3**2 + 0.7**2))
+    expected = np.full(evidence.shape, -np.inf)
+    for k, total in enumerate(totals):
+        for i, b in enumerate(grid):
+            if i and grid[i - 1] >= width:
+                continue
+            b = min(b, width)
+            expected[k, i] = shares[i] + reading.LOG_RATIOS[k]
+            for s in np.flatnonzero(prior):
+                w = min(b * prior[s], 0.97)
+                mu = total * prior[s] / w
+                if support.size and support[s] >= 0.0:
+                    w, mu = min(0.3 * b / width + 0.7 * support[s], 0.97), total / b
+                y = kernel.combined(sums[2 * s + 1], sums[2 * s], 0.3)
+                expected[k, i] += kernel.log_mixture(w, kernel.slab(y, scale, 1.0 / max(mu, 1e-3), math.inf)[0])
+    expected = np.exp(expected - expected.max())
+    assert evidence == pytest.approx(expected / expected.sum(), abs=1e-7)
+
+
+def test_cells_read_again_from_the_same_sums_go_on_from_their_reward():
+    """Only what is known about all cells has changed: one round from the last reward is enough."""
+    rng = np.random.default_rng(8)
+    P = rng.dirichlet(np.full(6, 0.5), size=30)
+    evidence = evidence_of(noisy_cells(P, rng.random(30), 40, rng))
+    found = read(evidence, Reading.nothing(evidence.admitted), np.arange(30), 3)
+    again = read(evidence, found, np.arange(30), again=True)
+    anew = read(evidence, found, np.arange(30))
+    assert np.abs(again.means - anew.means).max() < 0.1
+    assert np.abs(again.soft - anew.soft).sum(axis=1).mean() < 0.02
 
 
 def test_rewards_of_spread_out_rows_are_not_lost():

@@ -109,8 +109,18 @@ def successors(admitted: Mask) -> Mask:
     return np.asarray(admitted.reshape(admitted.shape[0], -1, 2).any(axis=2))
 
 
-def read(evidence: Evidence, before: Reading, cells: Ints, rounds: int = 1, support: Floats | None = None) -> Reading:
-    """Read these cells again, `rounds` times with what each reading says about all cells; the others stay."""
+def read(
+    evidence: Evidence,
+    before: Reading,
+    cells: Ints,
+    rounds: int = 1,
+    support: Floats | None = None,
+    again: bool = False,
+) -> Reading:
+    """Read these cells, `rounds` times with what each reading says about all cells; the others stay.
+
+    `again`: the same sums were read before, and only what is known about all cells has changed.
+    """
     cells = cells[np.isfinite(evidence.variances[cells])]
     reading = before
     if not cells.size:
@@ -159,6 +169,7 @@ def read(evidence: Evidence, before: Reading, cells: Ints, rounds: int = 1, supp
             out.mean_variances,
             out.pays,
             out.branching,
+            again,
         )
         reading = out
     return reading

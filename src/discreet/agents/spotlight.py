@@ -18,8 +18,14 @@ from discreet.releases.reports import PrivateReports, Targets
 
 #: A cell is known from so many standard deviations of reports on, and from LEAST reports.
 KNOWN, KNOWN_STAGED, LEAST = 5.5, 4.0, 5.0
-#: Weight of a standard deviation of Q in the cautious plan and in the choice of exploring actions.
+#: The cautious plan uses cells from so many on.
+USABLE = 3.0
+#: Where more than NARROW of the cells have one outcome, exploring epochs and KNOWN are smaller by these shares.
+NARROW, SHORTER, SOONER = 0.8, 0.35, 0.2
+#: Weight of a standard deviation of Q in the cautious plan, and in the choice of actions while cells are unknown.
 CAUTION, OPTIMISM = 0.1, 0.5
+#: Later that weight is the largest z, of these, at which a test of the action pays (`worth_testing`).
+STEPS = np.linspace(0.01, 4.0, 400)
 #: Explore when this share of the users would meet an unknown cell.
 EXPLORE_MASS = 0.1
 #: Weight of a successor that may hide below the noise, while searching: min(1, HIDING·sd/N).
@@ -57,10 +63,10 @@ class Sizing(NamedTuple):
     fewest: float = 5.0  # reports of the first target, whatever the noise
     first: int = 1000  # an epoch may have that many users, or the share `cap` of all so far
     cap: float = 0.3
-    floor: float = 0.0  # and has at least this share of all so far
+    floor: float = 0.005  # and has at least this share of all so far
 
 
-#: Noise does not grow with the epoch, so short ones cost nothing; at home it grows like √n, and they do.
+#: Noise does not grow with the epoch, so short ones cost nothing but time; at home it grows like √n, and they do.
 CURATOR = Sizing()
 AT_HOME = Sizing(explore=6.0, refine=6.0, fewest=40.0, floor=0.05)
 
@@ -136,6 +142,7 @@ class Exploring(NamedTuple):
     actions: Ints  # (H, S)
     values: Floats  # (H+1, S)
     worth: Floats  # (H, S): of a report
+    greedy: Ints  # (H, S): the same without looking for more
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +213,8 @@ class _Planner:
         self.tested, self.prospect = model_of(knowledge, alphabet)
         known = self.tested.usable
         self.usable = with_borrowed(self.tested, knowledge, alphabet)
-        self.seen = ((self.initial > 0.0) | (self.tested.rows[known] > 0.0).any(axis=0)).astype(np.float64)
+        self.seen = ((self.initial > 0.0) | (known @ self.tested.rows > 0.0)).astype(np.float64)
+        self.left = max(agent.num_episodes - release.num_episodes, 1)
         self.trusted = knowledge.trust[: alphabet.num_cells] >= TRUSTED
 
     def plan(self) -> SpotlightPlan:
@@ -215,7 +223,9 @@ class _Planner:
         even = np.empty((H + 1, S))
         kernel.uniform_values(self.usable.rows, self.usable.means, self.usable.usable, *self._prior(), A, even)
         gain = max(float(self.initial @ (safe[0] - even[0])), 0.0)
-        exploring, focus = self._focus(safe, even, gain)
+        exploring, focus = self._focus(cautious, safe, even, gain)
+        if focus.users >= self.left and focus.mode != "start":
+            return self._last(cautious, safe, focus)
         policy = np.zeros(self.shape)
         np.put_along_axis(policy, exploring.actions[..., None], 1.0, axis=2)
         after: Floats | None = cautious
@@ -232,6 +242,23 @@ class _Planner:
             users=focus.users,
             announcement=Targets(focus.wanted, after, release.reports, self.alphabet.stages),
             actions=exploring.actions,
+            knowledge=self.knowledge,
+            focus=focus,
+            cautious=cautious,
+        )
+
+    def _last(self, cautious: Floats, safe: Floats, focus: Focus) -> SpotlightPlan:
+        """Nobody comes after these users, so that they exploit: the plan that is handed out in the end."""
+        release = self.release
+        sure = bool((cautious.max(axis=2) == 1.0).all())
+        return SpotlightPlan(
+            cautious,
+            safe,
+            cautious * safe[:-1, :, None],
+            release.num_episodes,
+            users=self.left,
+            announcement=Targets(focus.wanted, None, release.reports, self.alphabet.stages),
+            actions=cautious.argmax(axis=2) if sure else None,
             knowledge=self.knowledge,
             focus=focus,
             cautious=cautious,
@@ -267,18 +294,34 @@ class _Planner:
         )
         return policy, values
 
-    def _exploring(self, searching: bool) -> Exploring:
+    def _optimism(self, cautious: Floats) -> Floats:
+        """(C,): how many standard deviations of Q are worth a test, for the users who are still to come."""
+        C, A = self.alphabet.num_cells, self.alphabet.num_actions
+        mass = np.empty(self.shape[:2])
+        kernel.followed(self.usable.rows, self.usable.usable, self.prospect.rows, cautious, self.initial, mass)
+        visits = mass.sum(axis=0) if self.alphabet.stages == 1 else mass.reshape(-1)
+        sd = np.sqrt(np.where(self.tested.usable, self.knowledge.variances[:C], 1.0))
+        reports = np.maximum(self.agent.sizing.refine * sd, self.tested.counts)
+        scale = self.agent.confidence_scale / OPTIMISM
+        return scale * worth_testing(reports, np.repeat(visits, A) * self.left)
+
+    def _exploring(self, searching: bool, optimism: Floats | None = None) -> Exploring:
         H, S, _ = self.shape
         C = self.alphabet.num_cells
         hidden, known = np.zeros(C), self.tested.usable
         sd = np.sqrt(self.knowledge.variances[:C][known])
         weight = HIDING if searching else RETRY
         hidden[known] = np.minimum(1.0, weight * sd / self.tested.counts[known])
-        plan = Exploring(np.empty((H, S), dtype=np.int64), np.empty((H + 1, S)), np.empty((H, S)))
+        plan = Exploring(
+            np.empty((H, S), dtype=np.int64),
+            np.empty((H + 1, S)),
+            np.empty((H, S)),
+            np.empty((H, S), dtype=np.int64),
+        )
         kernel.exploring_values(
             *self.tested,
             self.seen,
-            self.agent.confidence_scale,
+            np.full(C, self.agent.confidence_scale) if optimism is None else optimism,
             hidden,
             searching,
             self.prospect.rows,
@@ -298,7 +341,7 @@ class _Planner:
         steps = np.minimum(np.arange(H), self.alphabet.stages - 1)
         return mass, (steps[:, None] * S + np.arange(S)) * A + actions
 
-    def _focus(self, safe: Floats, even: Floats, gain: float) -> tuple[Exploring, Focus]:
+    def _focus(self, cautious: Floats, safe: Floats, even: Floats, gain: float) -> tuple[Exploring, Focus]:
         """Targets and length of the next epoch, from a forward pass of the plan in the model."""
         C = self.alphabet.num_cells
         known, knowledge = self.tested.usable, self.knowledge
@@ -309,17 +352,24 @@ class _Planner:
         met = np.bincount(cells.reshape(-1), mass.reshape(-1), C)
         unknown = ~known & self.trusted & (met > 0.0)
         if not knowledge.refine and met[unknown].sum() >= EXPLORE_MASS:
-            return plan, self._sized(plan, unknown, "explore", gain)
+            focus = self._sized(plan, unknown, "explore", gain)
+            if 2 * focus.users <= self.left:  # as many must come after them, or it never pays
+                return plan, focus
         searching = self._may_search(float(self.initial @ safe[0]), float(self.initial @ even[0]), gain)
         mode: Mode = "refine"
         if searching is not None:
             plan, mode = searching, "search"
+            mass, cells = self._visits(plan.actions)
+        else:
+            plan = self._exploring(False, self._optimism(cautious))
             mass, cells = self._visits(plan.actions)
         worth = np.bincount(cells.reshape(-1), (mass * plan.worth).reshape(-1), C)
         worth[~self.trusted] = 0.0
         wanted = (worth > 0.0) & (worth >= WORTHWHILE * worth.max())
         if not wanted.any():
             wanted = np.bincount(cells.reshape(-1), mass.reshape(-1), C) > 0.0
+        if mode == "refine" and self.alphabet.stages == 1:  # to deviate without a report teaches nothing
+            plan = plan._replace(actions=np.where(wanted[cells], plan.actions, plan.greedy))
         focus = self._sized(plan, wanted, mode, gain)
         if mode == "search":
             values = self._cautious(plan.actions, focus.wanted[:C], safe)[1]
@@ -367,6 +417,8 @@ class _Planner:
         items = int(alphabet.sizes[:C][wanted].sum())
         exploring = mode == "explore"
         signal = (sizing.explore if exploring else sizing.refine) * (sizing.staged if alphabet.stages > 1 else 1.0)
+        if exploring:
+            signal *= 1.0 - SHORTER * narrowness(self.knowledge.reading)
         at_least = np.zeros(C) if exploring else self.tested.counts
         asked = wanted & (rates > 0.0)
         users = epoch_length(release, rates[asked], at_least[asked], items, signal, sizing)
@@ -431,18 +483,26 @@ def reread(knowledge: Knowledge, alphabet: Items, changed: Ints, users: int) -> 
     done = users if everything else knowledge.reread
     if alphabet.stages == 1:
         reading = read(evidence, knowledge.reading, cells)
-        if everything and alphabet.pooled:
-            reading = with_row_prior(evidence, reading, alphabet.num_actions)
         if everything:
-            reading = read(evidence, reading, evidence.asked)
+            if alphabet.pooled:
+                reading = with_row_prior(evidence, reading, alphabet.num_actions)
+            reading = read(evidence, reading, evidence.asked, again=True)
         return replace(knowledge, reading=reading, reread=done)
     cells = evidence.asked if everything else cells
     reading = read(evidence, knowledge.reading, cells, 1, other_steps(knowledge, alphabet))
     return replace(knowledge, reading=reading, borrowed=summed(knowledge, alphabet), reread=done)
 
 
+def narrowness(reading: Reading) -> float:
+    """The share of cells with one outcome, where these are nearly all: they need fewer reports."""
+    share = float(reading.shares()[0])
+    return share if share > NARROW else 0.0
+
+
 def known_cells(reading: Reading, variances: Floats, staged: bool) -> Mask:
-    enough = np.maximum(LEAST, (KNOWN_STAGED if staged else KNOWN) * np.sqrt(variances))
+    level = KNOWN_STAGED if staged else KNOWN
+    level *= 1.0 - SOONER * narrowness(reading)
+    enough = np.maximum(LEAST, level * np.sqrt(variances))
     return np.asarray(np.isfinite(variances) & (reading.counts >= enough))
 
 
@@ -526,9 +586,10 @@ def model_of(knowledge: Knowledge, alphabet: Items) -> tuple[Cells, Prospect]:
 
 
 def with_borrowed(tested: Cells, knowledge: Knowledge, alphabet: Items) -> Cells:
-    """Cells that may be exploited: the known ones, and where steps are staged those known in the sum over steps."""
+    """Cells that may be exploited: from USABLE on, and where steps are staged those known in the sum over steps."""
     borrowed = knowledge.borrowed
-    tested = tested._replace(rows=knowledge.reading.soft)
+    enough = np.maximum(LEAST, USABLE * np.sqrt(knowledge.variances[: alphabet.num_cells]))
+    tested = tested._replace(rows=knowledge.reading.soft, usable=tested.usable | (tested.counts >= enough))
     if borrowed is None:
         return tested
     G = alphabet.stages
@@ -560,6 +621,20 @@ def start_of(knowledge: Knowledge, alphabet: Items) -> Floats | None:
     )
     reading = read(evidence, Reading.nothing(evidence.admitted), evidence.asked)
     return reading.rows[0] if known_cells(reading, evidence.variances, False)[0] else None
+
+
+def worth_testing(reports: Floats, visits: Floats) -> Floats:
+    """The largest z at which a test pays: visits·u·ψ(z) ≥ reports·z·u, ψ(z) = φ(z) − z·(1 − Φ(z)); at most 4.
+
+    An action whose Q is z standard deviations u below the best one gains u·ψ(z) per later visit on average, once it
+    is known, and costs z·u per report.
+    """
+    return np.asarray(np.interp(np.log(np.maximum(visits, 1e-9) / reports), -np.log(_GAINS / STEPS), STEPS, left=0.0))
+
+
+_GAINS = np.array(
+    [math.exp(-z * z / 2) / math.sqrt(2 * math.pi) - z * 0.5 * math.erfc(z / math.sqrt(2)) for z in STEPS]
+)
 
 
 def epoch_length(

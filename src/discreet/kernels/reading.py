@@ -14,6 +14,8 @@ SERIES_BELOW, SERIES_TERMS = 0.5, 14
 NEGLIGIBLE = 3e-4
 #: Beyond this exponent an outcome is certain.
 FAR = 200.0
+#: Below this one, differences of exponentials cancel too much for a second moment.
+CANCELLING = 0.02
 #: Largest prior inclusion of one outcome.
 CERTAIN = 0.97
 #: Rounds between outcomes, given the reward, and the reward, given outcomes; and rewards to start from.
@@ -21,6 +23,12 @@ ROUNDS = 2
 STARTS = (0.0, 0.5, 1.0)
 #: Starts with less posterior weight than this are left out.
 UNLIKELY = 0.02
+#: A cell with so many standard deviations of reports is read from its last reward on, once.
+CLEAR = 20.0
+
+#: Of one cell: sums, prior, deviation of the noise, reports on the grid, branchings, inclusions, from where on they
+#: are clipped, log shares of branchings and of numbers of reports.
+Facts = tuple[Floats, Floats, float, Floats, Ints, Floats, Ints, Floats, Floats]
 
 
 @compiled
@@ -95,18 +103,48 @@ def log_mixture(inclusion: float, log_ratio: float) -> float:
 
 
 @compiled
-def ratio_exponential(y: float, beta: float, rate: float) -> tuple[float, float]:
-    """(a, x) with f₁/f₀ = a·e^x for an exponential slab without cap: the first entry of `slab` is log a + x."""
-    if y <= 0.0:
-        return rate / (beta + rate), 0.0
-    slope = beta - rate
+def slab_rate(mean: float, beta: float) -> float:
+    """1/mean, at least a hair away from the rate of the noise: differences of exponentials would cancel there."""
+    rate = 1.0 / max(mean, 1e-3)
+    return rate if abs(beta - rate) > 1e-7 * beta else beta * (1.0 - 1e-7)
+
+
+@compiled
+def rising(y: float, slope: float, flat: float, inverse: float, rise: float) -> tuple[float, float, float]:
+    """∫ n^k·(posterior density of an exponential slab) dn for k = 0, 1, 2, relative to n = 0; y > 0.
+
+    slope = β − rate, flat = 1/slope, inverse = 1/(β + rate), rise = e^{slope·y}: the density is e^{slope·n} up to y
+    and falls with β + rate from there on. rate times the first integral is f₁/f₀.
+    """
     x = slope * y
-    if x > FAR:
-        return rate * (1.0 / slope + 1.0 / (beta + rate)), x
-    if abs(x) < 1e-5:
-        return rate * (y * (1.0 + 0.5 * x) + (1.0 + x) / (beta + rate)), 0.0
-    e = np.exp(x)
-    return rate * ((e - 1.0) / slope + e / (beta + rate)), 0.0
+    if abs(x) < CANCELLING:
+        zeroth = y * (1.0 + x * (1 / 2 + x * (1 / 6 + x / 24)))
+        first = y * y * (1 / 2 + x * (1 / 3 + x * (1 / 8 + x / 30)))
+        second = y * y * y * (1 / 3 + x * (1 / 4 + x * (1 / 10 + x / 36)))
+    else:
+        zeroth = (rise - 1.0) * flat
+        first = (rise * (x - 1.0) + 1.0) * flat * flat
+        second = (rise * (x * (x - 2.0) + 2.0) - 2.0) * flat * flat * flat
+    ended = rise * inverse
+    return zeroth + ended, first + (y + inverse) * ended, second + (y * y + 2.0 * inverse * (y + inverse)) * ended
+
+
+@compiled
+def included(y: float, beta: float, w: float, rate: float, rise: float) -> tuple[float, float, float]:
+    """(posterior inclusion, and it times E[n|y] and E[n²|y]) of an outcome with prior inclusion w."""
+    inverse = 1.0 / (beta + rate)
+    if y <= 0.0:
+        inside = w * rate * inverse / (1.0 - w + w * rate * inverse)
+        return inside, inside * inverse, inside * 2.0 * inverse * inverse
+    flat = 1.0 / (beta - rate)
+    if rise == np.inf:  # 0 is out of reach; relative to n = y
+        total = flat + inverse
+        first = (y - flat) * flat + (y + inverse) * inverse
+        second = (y * y - 2.0 * flat * (y - flat)) * flat + (y * y + 2.0 * inverse * (y + inverse)) * inverse
+        return 1.0, first / total, second / total
+    zeroth, first, second = rising(y, beta - rate, flat, inverse, rise)
+    factor = w * rate / (1.0 - w + w * rate * zeroth)
+    return factor * zeroth, factor * first, factor * second
 
 
 @compiled
@@ -141,16 +179,20 @@ def read_rows(
     mean_variances: Floats,  # (C,) out
     pays: Floats,  # (C,) out: inclusion of a reward
     branching: Floats,  # (C, B) out: posterior
+    again: bool,  # the cells were read before, and only what is known about all cells has changed
 ) -> None:
     """Posteriors by a few rounds between outcomes, given the reward, and the reward, given outcomes.
 
-    The rounds may not return from a wrong reward, so they are run from each of STARTS and averaged with its evidence.
+    The rounds may not return from a wrong reward, so they are run from each of STARTS and averaged with its evidence;
+    a cell that was read clearly, or from the same sums, goes on from its reward.
     """
     S = rows.shape[1]
     nb, nr = branchings.shape[0], ratios.shape[0]
-    y, starts = np.empty(S), np.empty(len(STARTS))
-    evidence = np.empty((nb, nr))
+    starts, origin, none = np.empty(len(STARTS)), np.empty(len(STARTS)), np.empty(0)
+    first = np.empty((len(STARTS), nr, nb))  # evidence of the starts
+    rises = np.empty((len(STARTS), S, nr, nb)), np.empty((len(STARTS), S, nr))
     one, two, inside = np.empty(S), np.empty(S), np.empty(S)  # of one start: E[n], E[n²], inclusion
+    inclusion, clipped, sizes = np.empty((S, nb)), np.empty(S, dtype=np.int64), np.empty(nb, dtype=np.int64)
     for index in range(cells.shape[0]):
         c = cells[index]
         root = np.sqrt(max(variances[c], 1e-6))
@@ -159,14 +201,26 @@ def read_rows(
             if admitted[c, 2 * s] or admitted[c, 2 * s + 1]:
                 width += 1
             bits = bits or admitted[c, 2 * s + 1]
-        guess = max(expected[c], root)
-        size = (root, guess, width)
-        facts = (sums, prior, support, trust, branchings, log_shares, ratios, log_ratios)
+        totals = max(expected[c], root) * ratios
+        _inclusions(
+            prior[c],
+            support[c] if support.shape[0] > 0 else none,
+            trust,
+            branchings,
+            width,
+            inclusion,
+            clipped,
+            sizes,
+        )
+        facts = sums[c], prior[c], root, totals, sizes, inclusion, clipped, log_shares, log_ratios
+        settled = again or counts[c] >= CLEAR * root
         starts[:] = -np.inf
         starts[0] = 0.0
-        if bits:
-            for k in range(len(STARTS)):
-                starts[k] = _weigh(c, STARTS[k], size, facts, y, evidence)  # how many cells pay comes in later
+        for k in range(len(STARTS)):
+            origin[k] = means[c] if settled else STARTS[k]
+        for k in range(len(STARTS) if bits and not settled else 1):  # how many cells pay comes in later
+            likelihood = _weigh(origin[k], facts, rises[0][k], rises[1][k], first[k])
+            starts[k] = likelihood if bits else 0.0
         starts[:] = np.exp(starts - starts.max())
         starts[starts < UNLIKELY * starts.sum()] = 0.0
         starts /= starts.sum()
@@ -176,10 +230,11 @@ def read_rows(
             chance = starts[k]
             if chance == 0.0:
                 continue
-            mean, variance, paid = STARTS[k], 0.0, 0.0
-            for _ in range(ROUNDS if bits else 1):
-                _weigh(c, mean, size, facts, y, evidence)
-                _moments(c, mean, size, facts, y, evidence, one, two, inside)
+            mean, variance, paid = origin[k], 0.0, 0.0
+            for i in range(ROUNDS if bits and not settled else 1):
+                if i > 0:
+                    _weigh(mean, facts, rises[0][k], rises[1][k], first[k])
+                _moments(mean, facts, rises[0][k], rises[1][k], first[k], one, two, inside)
                 total = _kept(one, inside, keep, rows[c])
                 if bits:
                     mean, variance, paid = _read_mean(c, sums, rows, total, root, mean, paying, keep_reward)
@@ -187,7 +242,7 @@ def read_rows(
             spreads[c] += chance * two
             inclusions[c] += chance * inside
             for i in range(nb):
-                branching[c, i] += chance * evidence[i].sum()
+                branching[c, i] += chance * first[k, :, i].sum()
             mean_one += chance * mean
             mean_two += chance * (variance + mean * mean)
             pay += chance * paid
@@ -196,6 +251,33 @@ def read_rows(
         soft[c] /= soft[c].sum()
         means[c] = mean_one
         mean_variances[c], pays[c] = max(mean_two - mean_one * mean_one, 0.0), pay
+
+
+@compiled
+def _inclusions(
+    prior: Floats,  # (S,)
+    support: Floats,  # (S,), or (0,)
+    trust: float,
+    branchings: Ints,  # (B,)
+    width: int,  # possible outcomes
+    inclusion: Floats,  # (S, B) out: prior inclusion
+    clipped: Ints,  # (S,) out: from this branching on, an included count has the mean N·π/w instead of N/b
+    sizes: Ints,  # (B,) out: branching within the width; 0 where an earlier one says the same
+) -> None:
+    """w = min(b·π, .97); where other steps show an outcome, (1−trust)·b/width + trust·(what they show)."""
+    nb = branchings.shape[0]
+    for i in range(nb):
+        sizes[i] = min(branchings[i], width) if i == 0 or branchings[i - 1] < width else 0
+    for s in range(prior.shape[0]):
+        clipped[s] = nb
+        for i in range(nb):
+            b = min(branchings[i], width)
+            if support.shape[0] > 0 and support[s] >= 0.0:
+                inclusion[s, i] = min(max((1.0 - trust) * b / width + trust * support[s], 1e-4), CERTAIN)
+            else:
+                inclusion[s, i] = min(b * prior[s], CERTAIN)
+                if b * prior[s] > CERTAIN:
+                    clipped[s] = min(clipped[s], i)
 
 
 @compiled
@@ -215,110 +297,157 @@ def _kept(expected: Floats, inclusion: Floats, keep: float, row: Floats) -> floa
 
 @compiled
 def _moments(
-    c: int,
     mean: float,
-    size: tuple[float, float, int],  # deviation of the noise, predicted reports, possible outcomes
-    facts: tuple[Floats, Floats, Floats, float, Ints, Floats, Floats, Floats],
-    y: Floats,  # (S,)
-    evidence: Floats,  # (B, R)
+    facts: Facts,
+    rise: Floats,  # (S, R, B), as `_weigh` left it
+    own_rise: Floats,  # (S, R)
+    evidence: Floats,  # (R, B)
     one: Floats,  # (S,) out
     two: Floats,  # (S,) out
     inside: Floats,  # (S,) out
 ) -> None:
     """E[n], E[n²] and inclusion of every outcome, averaged over the grid."""
-    root, guess, width = size
-    _, prior, support, trust, branchings, _, ratios, _ = facts
-    scale = root / np.sqrt(2.0 * (mean * mean + (1.0 - mean) * (1.0 - mean)))
-    for s in range(y.shape[0]):
+    sums, prior, root, totals, sizes, inclusion, clipped, _, _ = facts
+    nr, nb = evidence.shape
+    beta = np.sqrt(2.0 * (mean * mean + (1.0 - mean) * (1.0 - mean))) / root
+    share, rates, used = np.zeros((nr, nb)), np.empty((nr, nb)), 0.0
+    for k in range(nr):
+        for i in range(nb):
+            if evidence[k, i] >= NEGLIGIBLE:
+                share[k, i], rates[k, i] = evidence[k, i], slab_rate(totals[k] / sizes[i], beta)
+                used += evidence[k, i]
+    share /= used
+    for s in range(prior.shape[0]):
         one[s], two[s], inside[s] = 0.0, 0.0, 0.0
-        if prior[c, s] <= 0.0:
+        if prior[s] <= 0.0:
             continue
-        used = 0.0
-        for i in range(branchings.shape[0]):
-            b = min(branchings[i], width)
-            for k in range(ratios.shape[0]):
-                p = evidence[i, k]
-                if p < NEGLIGIBLE:
-                    continue
-                w, mu = _slab_prior(c, s, b, width, guess * ratios[k], prior, support, trust)
-                ratio, far = ratio_exponential(y[s], 1.0 / scale, 1.0 / mu)
-                included = p * (1.0 if far > 0.0 else w * ratio / (1.0 - w + w * ratio))
-                _, m1, m2 = slab(y[s], scale, 1.0 / mu, np.inf)
-                used += p
-                inside[s] += included
-                one[s] += included * m1
-                two[s] += included * m2
-        one[s], two[s], inside[s] = one[s] / used, two[s] / used, inside[s] / used
+        y = combined(sums[2 * s + 1], sums[2 * s], mean)
+        own = clipped[s]
+        for k in range(nr):
+            for i in range(own):
+                if share[k, i] > 0.0:
+                    found = included(y, beta, inclusion[s, i], rates[k, i], rise[s, k, i])
+                    inside[s] += share[k, i] * found[0]
+                    one[s] += share[k, i] * found[1]
+                    two[s] += share[k, i] * found[2]
+            rest = share[k, own:].sum()
+            if rest > 0.0:  # these branchings say the same
+                found = included(y, beta, CERTAIN, slab_rate(totals[k] * prior[s] / CERTAIN, beta), own_rise[s, k])
+                inside[s] += rest * found[0]
+                one[s] += rest * found[1]
+                two[s] += rest * found[2]
 
 
 @compiled
 def _weigh(
-    c: int,
     mean: float,
-    size: tuple[float, float, int],  # deviation of the noise, predicted reports, possible outcomes
-    facts: tuple[Floats, Floats, Floats, float, Ints, Floats, Floats, Floats],
-    y: Floats,  # (S,) out
-    evidence: Floats,  # (B, R) out: posterior of branching and number of reports
+    facts: Facts,
+    rise: Floats,  # (S, R, B) out: e^{(β−rate)·y} of counts above 0, infinite where an outcome is certain
+    own_rise: Floats,  # (S, R) out: the same for outcomes whose inclusion was clipped
+    evidence: Floats,  # (R, B) out: posterior of number of reports and branching
 ) -> float:
     """Log-likelihood of a cell's sums if its reward is `mean`, up to a constant.
 
     (x₁, x₀) is turned so that one coordinate is the count y along (r, 1−r), and the other one, z, is noise alone.
+    Rates are b/N with whole b, so that e^{−rate·y} is a power of e^{−y/N}: one exponential for all branchings.
     """
-    root, guess, width = size
-    sums, prior, support, trust, branchings, log_shares, ratios, log_ratios = facts
-    S = y.shape[0]
-    nb, nr = branchings.shape[0], ratios.shape[0]
+    sums, prior, root, totals, sizes, inclusion, clipped, log_shares, log_ratios = facts
+    nr, nb = evidence.shape
     length = np.sqrt(mean * mean + (1.0 - mean) * (1.0 - mean))
-    scale = root / (np.sqrt(2.0) * length)
-    beta = 1.0 / scale
-    noise = 0.0
-    for s in range(S):
-        y[s] = combined(sums[c, 2 * s + 1], sums[c, 2 * s], mean)
-        if prior[c, s] > 0.0:
-            z = (sums[c, 2 * s + 1] * (1.0 - mean) - sums[c, 2 * s] * mean) / length
-            noise -= np.sqrt(2.0) * abs(z) / root + beta * abs(y[s])
-    most = -np.inf
-    for i in range(nb):
-        b = min(branchings[i], width)
+    beta = np.sqrt(2.0) * length / root
+    # f₁/f₀ = up·e^{(β−rate)y} − down for y > 0, and `nothing` below
+    up, down, nothing = np.empty((nr, nb)), np.empty((nr, nb)), np.empty((nr, nb))
+    product = np.ones((nr, nb))
+    for k in range(nr):
+        for i in range(nb):
+            rate = slab_rate(totals[k] / max(sizes[i], 1), beta)
+            up[k, i] = rate * (1.0 / (beta - rate) + 1.0 / (beta + rate))
+            down[k, i], nothing[k, i] = rate / (beta - rate), rate / (beta + rate)
+            evidence[k, i] = log_shares[i] + log_ratios[k] if sizes[i] > 0 else -np.inf
+    noise, size = 0.0, 0.0  # size: bound of |log product|
+    for s in range(prior.shape[0]):
+        if prior[s] <= 0.0:
+            continue
+        y = combined(sums[2 * s + 1], sums[2 * s], mean)
+        z = (sums[2 * s + 1] * (1.0 - mean) - sums[2 * s] * mean) / length
+        noise -= np.sqrt(2.0) * abs(z) / root + beta * abs(y)
+        w, own = inclusion[s], clipped[s]
+        if y > 0.0:
+            _rises(y, beta, totals, sizes, own, rise[s])
         for k in range(nr):
-            if branchings[i] > width and i > 0 and branchings[i - 1] >= width:
-                evidence[i, k] = -np.inf
-                continue
-            total, product = log_shares[i] + log_ratios[k], 1.0
-            for s in range(S):
-                if prior[c, s] > 0.0:
-                    w, mu = _slab_prior(c, s, b, width, guess * ratios[k], prior, support, trust)
-                    ratio, far = ratio_exponential(y[s], beta, 1.0 / mu)
-                    product *= w * ratio if far > 0.0 else 1.0 - w + w * ratio
-                    total += far
-                    if product > 1e100 or product < 1e-100:
-                        total += np.log(product)
-                        product = 1.0
-            total += np.log(product)
-            evidence[i, k] = total
-            most = max(most, total)
+            if y <= 0.0:
+                for i in range(own):
+                    product[k, i] *= 1.0 - w[i] + w[i] * nothing[k, i]
+            elif beta * y < FAR:
+                for i in range(own):
+                    product[k, i] *= 1.0 - w[i] + w[i] * (up[k, i] * rise[s, k, i] - down[k, i])
+            else:
+                for i in range(own):
+                    if rise[s, k, i] < np.inf:
+                        product[k, i] *= 1.0 - w[i] + w[i] * (up[k, i] * rise[s, k, i] - down[k, i])
+                    else:
+                        product[k, i] *= w[i] * up[k, i]
+                        evidence[k, i] += (beta - slab_rate(totals[k] / max(sizes[i], 1), beta)) * y
+            if own < nb:
+                rate = slab_rate(totals[k] * prior[s] / CERTAIN, beta)
+                x = (beta - rate) * y
+                factor = rate / (beta + rate)
+                if x >= FAR and y > 0.0:
+                    own_rise[s, k] = np.inf
+                    factor = CERTAIN * rate * (1.0 / (beta - rate) + 1.0 / (beta + rate))
+                    evidence[k, own:] += x
+                else:
+                    if y > 0.0:
+                        own_rise[s, k] = np.exp(x)
+                        factor = rate * ((own_rise[s, k] - 1.0) / (beta - rate) + own_rise[s, k] / (beta + rate))
+                    factor = 1.0 - CERTAIN + CERTAIN * factor
+                for i in range(own, nb):
+                    product[k, i] *= factor
+        size += min(beta * max(y, 0.0), FAR) + 5.0
+        if size > FAR:
+            size = 0.0
+            _take_logs(product, evidence)
+    _take_logs(product, evidence)
+    most = evidence.max()
     weight = 0.0
-    for i in range(nb):
-        for k in range(nr):
-            evidence[i, k] = np.exp(evidence[i, k] - most)
-            weight += evidence[i, k]
-    for i in range(nb):
-        for k in range(nr):
-            evidence[i, k] /= weight
+    for k in range(nr):
+        for i in range(nb):
+            evidence[k, i] = np.exp(evidence[k, i] - most)
+            weight += evidence[k, i]
+    evidence /= weight
     return float(most + np.log(weight) + noise)
 
 
 @compiled
-def _slab_prior(
-    c: int, s: int, branching: int, width: int, total: float, prior: Floats, support: Floats, trust: float
-) -> tuple[float, float]:
-    """(prior inclusion, mean of an included count) of outcome s, if `total` reports have `branching` outcomes."""
-    w = min(branching * prior[c, s], CERTAIN)
-    mu = total * prior[c, s] / w
-    if support.shape[0] > 0 and support[c, s] >= 0.0:
-        w = min(max((1.0 - trust) * branching / width + trust * support[c, s], 1e-4), CERTAIN)
-        mu = total / branching
-    return w, max(mu, 1e-3)
+def _take_logs(product: Floats, evidence: Floats) -> None:
+    """Move a product into a sum of logarithms, before it leaves the range of numbers."""
+    for k in range(product.shape[0]):
+        for i in range(product.shape[1]):
+            evidence[k, i] += np.log(product[k, i])
+            product[k, i] = 1.0
+
+
+@compiled
+def _rises(y: float, beta: float, totals: Floats, sizes: Ints, end: int, rise: Floats) -> None:
+    """e^{(β − b/N)·y} for all N and the first branchings, infinite beyond FAR."""
+    nr = rise.shape[0]
+    if beta * y >= FAR:
+        for k in range(nr):
+            for i in range(end):
+                x = (beta - slab_rate(totals[k] / max(sizes[i], 1), beta)) * y
+                rise[k, i] = np.exp(x) if x < FAR else np.inf
+        return
+    top = np.exp(beta * y)
+    for k in range(nr):
+        rise[k, 0] = np.exp(-y * sizes[0] / totals[k])
+        for i in range(1, end):
+            left, j = sizes[i] - sizes[i - 1], 0
+            while sizes[j] < left:  # powers of the step from those before: most b are sums of two smaller ones
+                j += 1
+            power = rise[k, j] if sizes[j] == left else np.exp(-y * left / totals[k])
+            rise[k, i] = rise[k, i - 1] * power if left > 0 else rise[k, 0]
+        for i in range(end):
+            rise[k, i] *= top
 
 
 @compiled

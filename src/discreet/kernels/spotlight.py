@@ -117,7 +117,7 @@ def cautious_values(
                 if usable[c]:
                     mean = expectation(rows[c], V)
                     q = means[c] + mean
-                    if caution > 0.0:
+                    if caution > 0.0 and (follow or q > best_quality):  # caution only takes away
                         q -= caution * doubt(
                             rows[c], spreads[c], seen, V, mean, means[c], mean_variances[c], counts[c]
                         )
@@ -156,19 +156,21 @@ def uniform_values(
     H, S = values.shape[0] - 1, values.shape[1]
     A = num_actions
     G = rows.shape[0] // (S * A)
+    even, earned = np.zeros((G * S, S)), np.zeros(G * S)  # the sum over actions is all that matters
+    for c in range(G * S * A):
+        if usable[c]:
+            earned[c // A] += means[c] / A
+            even[c // A] += rows[c] / A
+        elif belief > 0.0:
+            earned[c // A] += belief * prior_mean / A
+            even[c // A] += belief * prior[c] / A
     values[H] = 0.0
     for i in range(H):
         h = H - 1 - i
         g = min(h, G - 1)
         for s in range(S):
-            total = 0.0
-            for a in range(A):
-                c = (g * S + s) * A + a
-                if usable[c]:
-                    total += means[c] + expectation(rows[c], values[h + 1])
-                elif belief > 0.0:
-                    total += belief * (prior_mean + expectation(prior[c], values[h + 1]))
-            values[h, s] = min(total / A, float(H - h))
+            total = earned[g * S + s] + expectation(even[g * S + s], values[h + 1])
+            values[h, s] = min(total, float(H - h))
 
 
 @compiled_vectorised
@@ -180,7 +182,7 @@ def exploring_values(
     counts: Floats,  # (C,)
     known: NDArray[np.bool_],  # (C,)
     seen: Floats,  # (S,)
-    optimism: float,
+    optimism: Floats,  # (C,)
     hidden: Floats,  # (C,) weight of (1 − r + max V − PV): of a successor or reward that hides below the noise
     searching: bool,  # whether that is part of V, or only of the choice
     prior: Floats,  # (C, S)
@@ -191,20 +193,28 @@ def exploring_values(
     actions: Ints,  # (H, S) out
     values: Floats,  # (H+1, S) out
     worth: Floats,  # (H, S) out: of a report on the chosen action
+    greedy: Ints,  # (H, S) out: actions without the addend
 ) -> None:
-    """Q = r + PV on known cells; the action maximises Q + optimism·doubt, and V is max Q without the addend.
+    """Q = r + PV on known cells; the action maximises Q + optimism·doubt + bonus, and V is max Q without the addends.
 
     An unknown cell has Q = (1−ρ)·full + ρ·min(full, r⁺ + πV + sd_π V), full = min(H−h, 1 + max V), ρ the belief in π.
     The maximum of V is over states that were seen; while searching, over all; where successors are declared, over
     those.
     """
     H, S, A = order.shape
-    G = rows.shape[0] // (S * A)
+    C = rows.shape[0]
+    G = C // (S * A)
+    loose = np.zeros(C)  # Σ_y Var n_y, for a bound on the doubt
+    for c in range(C):
+        if known[c]:
+            for y in range(S):
+                loose[c] += spreads[c, y]
     values[H] = 0.0
     for i in range(H):
         h = H - 1 - i
         g = min(h, G - 1)
         V = values[h + 1]
+        span = V.max() - V.min()
         top = float(H - h)
         largest = 0.0
         for y in range(S):
@@ -213,6 +223,7 @@ def exploring_values(
         full = min(top, 1.0 + largest)
         for s in range(S):
             best, best_choice, best_quality = order[h, s, 0], -np.inf, 0.0
+            greedy[h, s] = best
             for j in range(A):
                 a = order[h, s, j]
                 c = (g * S + s) * A + a
@@ -224,11 +235,17 @@ def exploring_values(
                     full = min(top, 1.0 + largest)
                 if known[c]:
                     mean = expectation(rows[c], V)
-                    u = doubt(rows[c], spreads[c], seen, V, mean, means[c], mean_variances[c], counts[c])
                     bonus = hidden[c] * (1.0 - means[c] + max(largest - mean, 0.0))
                     q = min(means[c] + mean + (bonus if searching else 0.0), top)
-                    choice = q + optimism * u + (0.0 if searching else bonus)
-                    report = bonus if searching else u
+                    N, square = counts[c], span * span
+                    most = mean_variances[c] + (loose[c] / N * square + 0.25 * (square + 1.0) + 1.0 / N) / N
+                    if q + optimism[c] * np.sqrt(most) + bonus < best_choice:  # cannot be chosen
+                        if q > best_quality:
+                            best_quality, greedy[h, s] = q, a
+                        continue
+                    u = doubt(rows[c], spreads[c], seen, V, mean, means[c], mean_variances[c], counts[c])
+                    choice = q + optimism[c] * u + (0.0 if searching else bonus)
+                    report = bonus if searching else u + bonus
                 else:
                     q = full
                     if belief > 0.0:
@@ -241,7 +258,8 @@ def exploring_values(
                     choice, report = q, q
                 if choice > best_choice:
                     best, best_choice, worth[h, s] = a, choice, report
-                best_quality = max(best_quality, q)
+                if q > best_quality:
+                    best_quality, greedy[h, s] = q, a
             actions[h, s] = best
             values[h, s] = best_quality
 
@@ -266,6 +284,30 @@ def visits(
             if mass[h, s] > 0.0 and known[c]:
                 for y in range(S):
                     mass[h + 1, y] += mass[h, s] * rows[c, y]
+
+
+@compiled
+def followed(
+    rows: Floats,  # (C, S)
+    usable: NDArray[np.bool_],  # (C,)
+    prior: Floats,  # (C, S)
+    policy: Floats,  # (H, S, A)
+    initial: Floats,  # (S,)
+    mass: Floats,  # (H, S) out
+) -> None:
+    """As `visits` for any policy; a cell that is not usable goes where the prior says."""
+    H, S, A = policy.shape
+    G = rows.shape[0] // (S * A)
+    mass[:] = 0.0
+    mass[0] = initial
+    for h in range(H - 1):
+        for s in range(S):
+            for a in range(A):
+                chance = mass[h, s] * policy[h, s, a]
+                if chance > 0.0:
+                    c = (min(h, G - 1) * S + s) * A + a
+                    for y in range(S):
+                        mass[h + 1, y] += chance * (rows[c, y] if usable[c] else prior[c, y])
 
 
 @compiled
