@@ -223,6 +223,9 @@ def pessimistic_quality(P: np.ndarray, r: np.ndarray, penalty: Any, unknown: np.
 # Rows in memory -----------------------------------------------------------------------------------------------------
 
 
+PRIME = 2**31 - 1
+
+
 def tossed(*parts: Any) -> tuple[str, int]:
     """(digest, its first 52 bits)."""
     digest = hashlib.sha256("".join(map(str, parts)).encode()).hexdigest()
@@ -242,6 +245,7 @@ class Trajectories:
     units: np.ndarray
     num_users: int
     episode: np.ndarray | None = None
+    places: dict[tuple[Any, Any], int] = field(default_factory=lambda: defaultdict(int))  # of her episodes, from 0
     repairs: Repairs = field(default_factory=Repairs)
 
     @cached_property
@@ -259,19 +263,22 @@ class Trajectories:
         return cells.tolist()
 
     def ask(self, key: str, pilot: float) -> None:
-        self.pilots, self.tags = {}, {}
-        for person, episode in self.episodes:
-            self.pilots[person] = tossed(key, ":user:", person)[1] < int(pilot * 2**52)
-            self.tags[person, episode] = tossed(key, ":episode:", len(str(person)), ":", person, ":", episode, ":")
+        self.digests = {who[0]: tossed(key, ":", who[0])[0] for who in self.episodes}
+        self.pilots = {who: int(digest[:13], 16) < int(pilot * 2**52) for who, digest in self.digests.items()}
+
+    def coin(self, person: Any, x: int) -> int:
+        digest = self.digests[person]
+        return sum(int(digest[13 + 8 * j : 21 + 8 * j], 16) * x**j for j in range(4)) % PRIME
 
     def visits(self) -> np.ndarray:
         log = self.log
         found = np.zeros(log.spec.stages * log.num_states * log.num_actions, dtype=np.int64)
         for who, rows in self.episodes.items():
-            wanted = math.floor(self.tags[who][1] * float(log.horizon) / 2**52)
-            for i in rows:
-                if self.pilots[who[0]] and self.step[i] == wanted:
-                    found[self.cells[i]] += 1
+            if self.pilots[who[0]]:
+                coin = self.coin(who[0], log.episodes_per_user * log.horizon + self.places[who] + 1)
+                for i in rows:
+                    if self.step[i] == math.floor(float(coin) * log.horizon / PRIME):
+                        found[self.cells[i]] += 1
         return found
 
     def reports(self, weights: np.ndarray) -> StepItems:
@@ -280,8 +287,8 @@ class Trajectories:
         for who, rows in self.episodes.items():
             for i in [] if self.pilots[who[0]] else rows:
                 h = int(self.step[i])
-                coin = float(tossed(self.tags[who][0], h)[1])
-                if coin * (log.horizon - h) < weights[self.cells[i]] * 2**52:
+                coin = self.coin(who[0], self.places[who] * log.horizon + h + 1)
+                if float(coin) * (log.horizon - h) < weights[self.cells[i]] * PRIME:
                     pair = (int(self.state[i]), int(self.action[i]))
                     stage = 0 if log.pooled else h
                     code = ((stage * S + pair[0]) * log.num_actions + pair[1]) * S + int(self.next_state[i])

@@ -21,6 +21,8 @@ from discreet.privacy.accounting import Budget
 FILE = Path(__file__).with_name("seeded") / "results.json"
 SEED, DIGITS = 11, 8
 SIZES = {"states": 3, "horizon": 4, "episodes": 400}
+#: The states as a column.
+DECLARED = discreet.Declaration.from_options(["state:0..3/edges:1,2"], 2, 4)
 TINY = {"env": "nonstationary-dirichlet", "states": 2, "horizon": 2, "episodes": 600}  # policies are listed there
 
 
@@ -78,6 +80,9 @@ def offline_cases() -> dict[str, tuple]:
         "dp-vapvi paper split": (
             zcdp, {}, {"algorithm": "dp-vapvi", "features": features, "mode": "paper", "split": True},
         ),
+        "columns": (Budget.pure(20.0), DECLARED, {"algorithm": "columns"}),
+        "columns gaussian": (zcdp, DECLARED, {"algorithm": "columns"}),
+        "columns safe": (pure, DECLARED, {"algorithm": "columns", "safe": True}),
         "pevi": (None, {}, {"algorithm": "pevi", "features": features}),
         "vapvi": (None, {}, {"algorithm": "vapvi", "features": features}),
     }  # fmt: skip
@@ -118,7 +123,7 @@ def logged() -> dict[str, np.ndarray]:
 
 def offline(case: tuple) -> dict[str, str]:
     budget, log_options, options = case
-    log = discreet.LogFormat(3, 2, 4, **log_options)
+    log = log_options if log_options is DECLARED else discreet.LogFormat(3, 2, 4, **log_options)
     fitted = discreet.fit(logged(), log, budget, seed=SEED, **options)
     policy = fitted.policy
     return {

@@ -17,7 +17,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.epochs import Epochs
 from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.sums.tree import Tree
-from discreet.privacy.trust import one_hot
+from discreet.privacy.trust import behaviour, gains, one_hot
 from discreet.privacy.trust.local import LocalLaplace, LocalSampled
 from discreet.releases.items import Items
 from oracles_audit import Mutant, VisitedOnly, one_level_short
@@ -42,6 +42,9 @@ VISIBLE = {
     "one-hot": 0.87,
     "one-hot-gaussian": 0.15,
     "shuffle": 0.11,
+    "splits": 0.85,
+    "choice": 0.75,
+    "comparison": 0.6,
 }
 
 
@@ -210,3 +213,38 @@ def test_one_step_per_user_stands_and_is_seen(monkeypatch: pytest.MonkeyPatch) -
 
 def test_half_the_noise_on_one_step_per_user_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert audited("one step", one_step_game(3.0, 6.0, monkeypatch), 2500).refuted
+
+
+# Trees, choices and comparisons ------------------------------------------------------------------------------------
+
+
+def test_noise_for_half_the_steps_of_a_person_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(behaviour.BehaviourTree, "sides", 1)  # as if a replaced person only left
+    assert audit("splits", 1.0, 60_000, horizon=3).refuted
+
+
+def test_one_noise_for_all_candidates_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is added to all scores alike hides none of them."""
+    monkeypatch.setattr(
+        NoiseSource,
+        "geometric",
+        lambda self, scale, shape: np.broadcast_to(np.abs(self.laplace(scale, (shape[0], 1))), shape),
+    )
+    assert audit("splits", 1.0, 20_000).refuted
+    assert audit("choice", 1.0, 20_000).refuted
+
+
+def test_a_choice_whose_noise_is_for_one_policy_at_a_time_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    span = gains.GainChoice(1.0, 0.01).span // 2
+    monkeypatch.setattr(gains.GainChoice, "span", span)
+    assert audit("choice", 1.0, 60_000).refuted
+
+
+def test_moments_with_the_noise_of_a_gain_of_one_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gains.GainMoments, "reach", (gains.UNITS, gains.UNITS))
+    assert audit("comparison", 1.0, 60_000).refuted
+
+
+def test_bins_of_returns_without_noise_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gains.ReturnHistogram, "scale", 0.1)
+    assert audit("comparison", 1.0, 20_000).refuted

@@ -84,7 +84,8 @@ class Simulated:
     def one_step(self) -> Trajectories:
         r, units = self.logged, self.logged["high"] * self.log.spec.reward_units
         columns = (r["user"], r["step"], r["state"], r["action"], r["leads_to"], units, self.num_users)
-        return Trajectories(self.log, *columns, r["episode"])
+        places = {(u, e): e for u, e in zip(r["user"].tolist(), r["episode"].tolist(), strict=True)}
+        return Trajectories(self.log, *columns, r["episode"], places)
 
     rows = one_step
 

@@ -262,7 +262,10 @@ def in_memory(table: pa.Table, log: LogFormat) -> Trajectories:
             units = math.floor(steps[h]["reward"] * log.spec.reward_units + 0.5)
             rows.append((user, h, steps[h]["state"], steps[h]["action"], after, units, episode))
     columns = np.array(rows, dtype=np.int64).T
-    return Trajectories(log, *columns[:6], len({user for user, _ in episodes}), columns[6])
+    places = {
+        (user, episode): sum(other < episode for who, other in episodes if who == user) for user, episode in episodes
+    }
+    return Trajectories(log, *columns[:6], len({user for user, _ in episodes}), columns[6], places)
 
 
 def test_a_coin_belongs_to_a_user_and_no_one_elses_rows_change_it():

@@ -79,13 +79,22 @@ def test_zero_out_needs_half_the_users_and_names_are_checked():
 
 
 def test_the_catalog_lists_what_fit_knows():
-    assert list(offline.FROM_LOGS) == ["one-hot", "dp-apvi", "dp-pevi", "dp-vapvi", "apvi", "pevi", "vapvi"]
+    assert list(offline.FROM_LOGS) == [
+        "one-hot",
+        "columns",
+        "dp-apvi",
+        "dp-pevi",
+        "dp-vapvi",
+        "apvi",
+        "pevi",
+        "vapvi",
+    ]
     for name, entry in offline.FROM_LOGS.items():
         assert (entry.twin is not None) == entry.private == (name not in offline.OPEN)
         if entry.private:
             twin = offline.FROM_LOGS[entry.twin]
             assert twin.features == entry.features
-            assert name == "one-hot" or twin.learn == entry.learn
+            assert name in ("one-hot", "columns") or twin.learn == entry.learn
         with pytest.raises(ValueError, match=f"discreet fit LOGS --algorithm {name}"):
             Experiment(name, epsilon=1.0 if entry.private else None)
 

@@ -562,7 +562,7 @@ def test_nobody_reports_twice_whatever_the_weights():
         visits, reports = asked(lengths, 5, str(i), 0.2, weights, states)
         assert visits.sum() + reports.numbers.sum() <= 6
         if weights.min() >= 5.0:  # everybody who is no pilot reports at once
-            assert reports.numbers.sum() == 6 - sum(tossed(i, ":user:", u)[1] < 2**52 // 5 for u in range(6))
+            assert reports.numbers.sum() == 6 - sum(tossed(i, ":", u)[1] < 2**52 // 5 for u in range(6))
 
 
 @pytest.mark.parametrize(

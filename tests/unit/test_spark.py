@@ -119,6 +119,37 @@ def same(here, there) -> bool:
     return tables and here.num_users == there.num_users and here.repairs == there.repairs
 
 
+def without_successors(folder: Path) -> Path:
+    path = folder / "alone.parquet"
+    pyarrow.parquet.write_table(messy_log().drop_columns(["next_state"]), path)
+    return path
+
+
+def asked_alike(here, there, log: LogFormat) -> None:
+    """One step per user and the rows of regressions: the same users are asked for the same, whoever asks."""
+    weights = np.random.default_rng(0).random(log.spec.stages * log.num_states * log.num_actions) * 2
+    found = []
+    for source in (here, there):
+        data = LoggedData(source, log)
+        users, rows = data.one_step(), data.rows()
+        users.ask("some key", 0.3)
+        visits, reports = users.visits(), users.reports(weights)
+        rows.gather(np.arange(data.num_users) % 3 == 0)
+        steps = [sorted(zip(*map(np.ndarray.tolist, rows.of(h, True)), strict=True)) for h in range(log.horizon)]
+        listed = sorted(zip(reports.codes.tolist(), reports.numbers.tolist(), reports.paid.tolist(), strict=True))
+        found.append((visits.tolist(), listed, steps, users.repairs, rows.repairs))
+    assert found[0] == found[1]
+    assert sum(found[0][0]) > 0
+    assert found[0][1]
+
+
+@pytest.mark.parametrize("options", [{"episodes_per_user": 2}, {"pooled": True, "early_end": "keep"}])
+def test_users_are_asked_alike_whatever_the_order_of_their_rows(options, tmp_path):
+    table = messy_log().drop_columns(["next_state"])
+    shuffled = table.take(pyarrow.array(np.random.default_rng(4).permutation(table.num_rows)))
+    asked_alike(table, shuffled, LogFormat(4, 3, 5, **options))
+
+
 if HAS_SPARK:
 
     def text_is_read_alike(session, tmp_path):
@@ -232,6 +263,10 @@ if HAS_SPARK:
                 assert same(count(str(log), named), by_name)
                 assert np.array_equal(count(str(log), LogFormat(4, 3, 5)).transitions, by_name.transitions)
                 columns_are_read_alike(session, tmp_path)
+                for options in ({"episodes_per_user": 2}, {"pooled": True, "early_end": "keep"}):
+                    described = LogFormat(4, 3, 5, **options)
+                    for source in (log, without_successors(tmp_path)):
+                        asked_alike(str(source), spark.open_files([str(source)]), described)
                 text_is_read_alike(session, tmp_path)
                 objects_are_read_alike()
                 with pytest.raises(ValueError, match=r"absent\.parquet cannot be read"):

@@ -450,8 +450,8 @@ def test_a_fit_that_holds_few_items_learns_the_same_policy(pooled, budget, monke
 
 
 def test_the_way_is_chosen_by_public_numbers():
-    assert releases.dense(20_000_000, True)
-    assert not releases.dense(20_000_001, True)
+    assert releases.dense(30_000_000, True)
+    assert not releases.dense(30_000_001, True)
     assert releases.dense(100_000_000, False)
     assert not releases.dense(100_000_001, False)
 

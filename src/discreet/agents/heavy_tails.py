@@ -112,7 +112,10 @@ def _range(moments: Moments) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class HeavyUCBVI:
-    """Optimistic value iteration with Q in [−(H−h)τ, (H−h)τ]; announces the next thresholds."""
+    """Optimistic value iteration with Q in [−(H−h)τ, (H−h)τ]; announces the next thresholds.
+
+    Source: [WZCW23] Alg. 1.
+    """
 
     estimate: HeavyEstimate
     tie_seed: int = 0
@@ -124,7 +127,10 @@ class HeavyUCBVI:
 
 @dataclass(frozen=True)
 class HeavyUCBPO:
-    """Mirror descent with the sign that increases reward (the paper prints −η), η = √(2·ln A/(τ²H²K))."""
+    """Mirror descent with the sign that increases reward (the paper prints −η), η = √(2·ln A/(τ²H²K)).
+
+    Source: [WZCW23] Alg. 3.
+    """
 
     estimate: HeavyEstimate
     num_episodes: int

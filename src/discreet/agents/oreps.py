@@ -165,8 +165,9 @@ class BanditDescent:
     corrected: ℓ̂ = clip(ℓ̃, −E', n + E')/u, unbiased up to the clip; paper: ℓ̂ = clip((ℓ̃+E')/(2E'+n), 0, 1)/u, which
     adds about 1/(2u) to every action, most to those hardly played, and has linear regret. u is the upper occupancy
     bound, n the users of the block, ℓ̃ their noisy sum of losses, E' its width.
-    `regulariser`: "barrier" (log barrier; Private-UOB-LBPS [BZZDTCC24 Alg. 3]) or "entropy" (UOB-REPS [JJLSY20]: the
-    estimator then has the implicit bias u + γ).
+    `regulariser`: "barrier" (log barrier; Private-UOB-LBPS) or "entropy" (UOB-REPS: the estimator then has the
+    implicit bias u + γ).
+    Source: [BZZDTCC24] Alg. 3, Eq. 4.1–4.3; [JJLSY20].
     Differs: a policy is kept for a block of users, whose losses get one noise.
     Cost: one upper bound for all states and one solve per plan.
     """

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, eigh
+import scipy
 
 from discreet.mdp import Floats
 from discreet.planning import Plan, possible_values, tie_order
@@ -102,9 +102,10 @@ class VAPVI:
             target = Target((V - centre) / sigma[..., None], 1.0 / sigma, bound)
             found = yield Question(h, "values", self.features / sigma[..., None], [target])
             positive = self._positive(found)
-            solver = cho_factor(positive)
-            mean = (phi @ cho_solve(solver, found.vectors[0]) + centre).reshape(S, A)
-            width = np.sqrt(np.maximum((phi * cho_solve(solver, phi.T).T).sum(axis=1), 0.0)).reshape(S, A)
+            solver = scipy.linalg.cho_factor(positive)
+            mean = (phi @ scipy.linalg.cho_solve(solver, found.vectors[0]) + centre).reshape(S, A)
+            squares = (phi * scipy.linalg.cho_solve(solver, phi.T).T).sum(axis=1)
+            width = np.sqrt(np.maximum(squares, 0.0)).reshape(S, A)
             quality[h] = np.clip(mean - factor * width, bottom, top)
             order = tie_order((H, S, A), self.tie_seed)[h]
             best = np.take_along_axis(quality[h], order, axis=1).argmax(axis=1)
@@ -136,9 +137,9 @@ class VAPVI:
         first = Target(np.broadcast_to(V - centre, shape), nothing, bound)
         second = Target(np.broadcast_to((V - centre) ** 2 - square_centre, shape), nothing, square_bound)
         found = yield Question(h, "variances", self.features, [second, first])
-        solver = cho_factor(self._positive(found))
+        solver = scipy.linalg.cho_factor(self._positive(found))
         phi = self.features.reshape(S * A, d)
-        square, mean = (phi @ cho_solve(solver, vector) for vector in found.vectors)
+        square, mean = (phi @ scipy.linalg.cho_solve(solver, vector) for vector in found.vectors)
         square = np.clip(square + square_centre, 0.0, square_bound + square_centre)
         mean = np.clip(mean, -bound if self.mode == "practical" else min(0.0, float(V.min())), bound)
         return np.sqrt(np.maximum(1.0, square - mean**2)).reshape(S, A)
@@ -169,7 +170,7 @@ def error_factor(
     eye = np.eye(d)
     moved = float(np.linalg.norm(positive - found.matrix, 2)) + matrix_width
     least, *_ = np.linalg.eigvalsh(positive)
-    ratio = float(eigh(found.matrix + (matrix_width + ridge) * eye, positive, eigvals_only=True)[-1])
+    ratio = float(scipy.linalg.eigh(found.matrix + (matrix_width + ridge) * eye, positive, eigvals_only=True)[-1])
     volume = d * math.log1p(n / (d * ridge))
     drawn = math.sqrt(volume + 2.0 * math.log(1.0 / beta))
     followed = math.sqrt(volume + 2.0 * (Y * math.log(2.0) + math.log(1.0 / beta)))

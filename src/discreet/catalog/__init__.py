@@ -246,6 +246,13 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
 
 _ALGORITHMS += (
     _from_logs("one-hot", "one histogram of steps, the default (ours)", "ours", _learner("one_hot"), "apvi"),
+    _from_logs(
+        "columns",
+        "declared columns: a tree, a histogram, a private choice (ours)",
+        "ours",
+        _learner("columns"),
+        "apvi",
+    ),
     _from_logs("dp-apvi", "pessimistic value iteration on counts", "[QW22] Alg. 1", _learner("apvi"), "apvi"),
     _from_logs(
         "dp-pevi", "pessimistic regression, centred targets", "[JYW21] × [QW22] noise", _learner("pevi"), "pevi", True

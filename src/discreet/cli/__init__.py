@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from discreet.cli import columns, listing, offline, privacy, running
+from discreet.cli import columns, listing, offline, privacy, running, theory
 from discreet.cli.settings import LearnerCommand
 from discreet.cli.terminal import Commands, say
 
@@ -65,6 +65,7 @@ app.command("calibrate")(privacy.calibrate)
 app.command("audit")(privacy.audit)
 app.command("declare")(columns.declare)
 app.command("check")(columns.check)
+app.command("bound")(theory.bound)
 app.command("fit")(offline.fit)
 app.command("verify")(offline.verify)
 app.command("evaluate")(offline.evaluate)

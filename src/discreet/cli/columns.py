@@ -219,13 +219,15 @@ def check(
         show_grid(grid, number)
 
 
-def show_grid(grid: Grid, users: int) -> None:
-    """What becomes of the declared columns."""
+def show_grid(grid: Grid, users: int, tree: bool = False) -> None:
+    """What becomes of the declared columns; `tree`: cut by a private tree of what people do, not by the rule."""
     from rich.table import Table
 
-    sheet = Table("column", "bins", "cut", title=f"bins for {users:,} users, by a public rule", title_justify="left")
+    title = "cuts of a private tree of what people do" if tree else f"bins for {users:,} users, by a public rule"
+    unused = "not used" if tree else "not used: too few users for it"
+    sheet = Table("column", "bins", "cut", title=title, title_justify="left")
     for column, cuts, bins in zip(grid.declaration.states, grid.cuts, grid.bins, strict=True):
-        words = " | ".join(column.texts(cuts)) if cuts else "not used: too few users for it"
+        words = " | ".join(column.texts(cuts)) if cuts else unused
         sheet.add_row(column.name, str(bins), words)
     show(sheet)
 

@@ -26,6 +26,7 @@ from discreet.cli.columns import (
     show_grid,
     spoken,
 )
+from discreet.cli.comparing import ASKED, HeldOut, LearnedFrom, Rollout, compare
 from discreet.cli.privacy import one_of
 from discreet.cli.terminal import compilation_notice, interrupted, note, say, say_json, show, working
 
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
     from discreet.problem import Mask
 
 ALTERED = 1
+#: What a policy of declared columns is, in words.
+CHOSEN = {
+    "one-hot": "planned from a histogram of steps",
+    "mode": "what most people do, everywhere",
+    "as now": "as now, everywhere: nothing better was found",
+}
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
 
 
@@ -63,7 +70,7 @@ def fit(
     algorithm: Annotated[
         str,
         typer.Option(
-            help="auto, one-hot, dp-apvi, dp-pevi or dp-vapvi; without privacy and budget: apvi, pevi or vapvi."
+            help="auto, one-hot, columns, dp-apvi, dp-pevi or dp-vapvi; without privacy: apvi, pevi or vapvi."
         ),
     ] = "auto",
     mode: Annotated[str, typer.Option(help="practical, or paper: as printed.")] = "practical",
@@ -134,6 +141,9 @@ def fit(
         str | None,
         typer.Option(help="For the ledger and the certificate: who releases.", show_default="in the ledger: you"),
     ] = None,
+    safe: Annotated[
+        bool, typer.Option("--safe", help="Declared columns: do what most people do, and nothing else.")
+    ] = False,
     repairs: Annotated[
         Path | None,
         typer.Option(help="Write how many rows were left out, and why, to this JSON file: not private."),
@@ -246,6 +256,7 @@ def fit(
             purpose=purpose,
             operator=operator,
             num_users=users if declare is not None or state else None,
+            safe=safe,
             anyway=anyway,
         )
         fitted.save(out, sign)
@@ -266,7 +277,9 @@ def fit(
         return
     say(f"policy: {out} ({document['algorithm']['name']}: {document['algorithm']['why']})")
     if fitted.policy.grid is not None:
-        show_grid(fitted.policy.grid, document["unit"]["users"])
+        chosen = document["algorithm"].get("chosen", "one-hot")
+        show_grid(fitted.policy.grid, document["unit"]["users"], chosen != "one-hot")
+        say(f"policy: {CHOSEN[chosen]}")
     say(f"guarantee: {document['guarantee']['sentence']}, {document['unit']['users']:,} users")
     worth = document["estimate"]
     say(f"known: {100 * worth['covered_state_actions']:.0f} % of the state-action pairs")
@@ -578,6 +591,7 @@ def verify(
 
 
 def evaluate(
+    context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="A folder that `discreet fit` has written.", show_default=False)],
     env: Annotated[
         str | None, typer.Option(help="Evaluate exactly in this environment.", show_default="the policy's release")
@@ -585,12 +599,63 @@ def evaluate(
     states: Annotated[int | None, typer.Option(help="Number of states, where it can be chosen.")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps per episode, where it can be chosen.")] = None,
     instance: Annotated[int, typer.Option(help="Which random environment.")] = 0,
+    log: HeldOut = None,
+    rollout: Rollout = 0.25,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget per user of the --log.")] = None,
+    delta: Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")] = 0.0,
+    rho: Annotated[float | None, typer.Option(help="zCDP budget per user, instead of epsilon.")] = None,
+    neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
+    propensity: Propensity = None,
+    learned_from: LearnedFrom = None,
+    users: Annotated[int | None, typer.Option(help="Number of users, declared.", show_default="counted")] = None,
+    table: Annotated[str | None, typer.Option(help="Table of a DuckDB database.")] = None,
+    seed: Annotated[int | None, typer.Option(help="A simulation with repeatable noise: protects nobody.")] = None,
+    sign: Annotated[Path | None, typer.Option(help="Sign with this Ed25519 key (PEM).")] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="Where releases are written down.", show_default="beside the log: LOG.spent.jsonl"),
+    ] = None,
+    total_epsilon: Annotated[
+        float | None, typer.Option(help="Refuse what brings all releases in the ledger above this.")
+    ] = None,
+    purpose: Annotated[str | None, typer.Option(help="For the ledger: what it is for.")] = None,
+    operator: Annotated[str | None, typer.Option(help="For the ledger: who asks.", show_default="you")] = None,
     as_json: Json = False,
 ) -> None:
-    """What a policy is worth: exactly where a model exists, else as its own private release says."""
+    """What a policy is worth: exactly where a model exists, else as its own private release says.
+
+    With the --log of people who were not learned from, and with logged propensities: whether it is better than what
+    people do now, if it is followed at a share of all decisions. The answer is written into the certificate.
+
+    [bold]Example[/bold] discreet evaluate policy/ --log others.parquet --rollout .25 --epsilon 1
+    """
     from discreet.offline import fitting as offline
     from discreet.policy import Policy
 
+    if log:
+        if env is not None:
+            raise ValueError("--env and --log were given; expected one of both")
+        compare(
+            folder,
+            log,
+            budget_of(epsilon, delta, rho),
+            as_json,
+            rollout=rollout,
+            neighbours=one_of("--neighbours", neighbours),
+            propensity=propensity,
+            num_users=users,
+            table=table,
+            seed=seed,
+            ledger=ledger,
+            total_epsilon=total_epsilon,
+            learned_from=learned_from or (),
+            purpose=purpose,
+            operator=operator,
+            key=sign,
+        )
+        return
+    for option in spoken(context, ASKED):
+        raise ValueError(f"{option} is for a comparison with current practice; give the --log of other people")
     if env is None:
         worth = dict(offline.pessimistic_value(folder))
         worth = {

@@ -89,8 +89,9 @@ def two_state_linear(horizon: int = 20, *, instance: int = 0) -> LinearMDP:
     ν_h(0) = (0,…,0, α_h1, α_h2), ν_h(1) = (0,…,0, 1−α_h1, 1−α_h2);
     θ_h = (r/8, 0, r/8, ½−r/2, r/8, 0, r/8, 0, r/2, ½−r/2); α (drawn first) and r = r_h are uniform on [0, 1].
 
-    Differs: 1. features are divided by √7, their largest norm (‖φ‖² = popcount(a) + 1), weights multiplied by it; the
-    paper's sensitivity assumes ‖φ‖ ≤ 1 and its features violate that.
+    Source: [QW22] App. G.   Differs: 1. features are divided by √7, their largest norm (‖φ‖² = popcount(a) + 1),
+    weights multiplied by it; the paper's sensitivity assumes ‖φ‖ ≤ 1 and its features violate that. The first digit
+    is 0 for every action, so that nine of the ten features are ever used.
     """
     H = whole("horizon", horizon, 1)
     rng = np.random.default_rng(whole("instance", instance, 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -54,6 +55,132 @@ def _frozen_lake(states: int, horizon: int, instance: int) -> FiniteMDP:
     from discreet.envs.gym import from_gymnasium
 
     return from_gymnasium("FrozenLake-v1", horizon)
+
+
+# Hard instances, with parameters in their names ---------------------------------------------------------------------
+
+
+def _heavy_joint(
+    gap: float = 0.1,
+    v: float = 0.5,
+    arms: int = 3,
+    reference: bool = False,
+    users: int | None = None,
+    epsilon: float | None = None,
+) -> EnvSpec:
+    """`users` and `epsilon` ask for the gap that the lower bound takes at this many users and this budget."""
+    critical = _critical(users, epsilon)
+    tabular.heavy_joint(3, arms, gap=gap, v=v)  # refuses what no instance has
+
+    def build(states: int, horizon: int, instance: int) -> FiniteMDP:
+        chosen = gap
+        if critical is not None:
+            chosen = tabular.heavy_joint_gap(states - 2, arms, *critical, v)
+            _small_enough("the gap", chosen, 0.2, *critical)
+        return tabular.heavy_joint(states, arms, gap=chosen, v=v, reference=reference, instance=instance)
+
+    return EnvSpec(
+        "heavy-joint",
+        "hard instance for heavy tails under joint privacy: parallel bandits, rare large rewards",
+        build,
+        6,
+        1,
+        tabular.whole("arms", arms, 2),
+        resizable_states=True,
+        random=not reference,
+        law=tabular.two_point_law,
+    )
+
+
+def _heavy_local(
+    gap: float | None = None,
+    v: float = 0.5,
+    arms: int = 2,
+    depth: int = 2,
+    reference: bool = False,
+    users: int | None = None,
+    epsilon: float | None = None,
+) -> EnvSpec:
+    """A gap of ½·γ^v; `users` and `epsilon` as in `_heavy_joint`."""
+    arms, depth = tabular.whole("arms", arms, 2), tabular.whole("depth", depth, 1)
+    states, leaves = tabular.heavy_local_size(depth, arms) if depth <= 20 else (LARGEST_TREE + 1, 0)
+    if states > LARGEST_TREE:
+        raise ValueError(f"a tree of depth {depth} with {arms} arms has more than {LARGEST_TREE} states")
+    success = 0.5
+    if gap is not None:
+        tabular.heavy_local(1, 2, v=v)  # refuses a v that no instance has
+        most = tabular.heavy_local_gap(0.75, v)
+        if not 0 < gap <= most:
+            raise ValueError(f"gap is {gap:g}; with v = {v:g} it must lie in (0, {most:.6g}]")
+        success = min((2 * gap) ** ((1 + v) / v), 0.75)
+    if (critical := _critical(users, epsilon)) is not None:
+        success = tabular.heavy_local_success(leaves, arms, *critical)
+        _small_enough("the success probability", success, 0.75, *critical)
+    tabular.heavy_local(1, 2, success=success, v=v)
+    return EnvSpec(
+        "heavy-local",
+        "hard instance for heavy tails under local privacy: a tree with one better leaf",
+        lambda S, H, i: tabular.heavy_local(depth, arms, success=success, v=v, reference=reference, instance=i),
+        states,
+        depth + 1,
+        arms,
+        random=not reference,
+        law=tabular.two_point_law,
+    )
+
+
+def _critical(users: int | None, epsilon: float | None) -> tuple[int, float] | None:
+    """(K, ε) of the critical gap, where it was asked for."""
+    if users is None and epsilon is None:
+        return None
+    if users is None or epsilon is None:
+        raise ValueError("the gap of a lower bound belongs to users and epsilon: give both")
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ValueError(f"epsilon is {epsilon:g}; it must be a finite number above 0")
+    return tabular.whole("users", users, 1), epsilon
+
+
+def _small_enough(what: str, value: float, limit: float, users: int, epsilon: float) -> None:
+    if not value < limit:
+        few = f"{users} users at epsilon {epsilon:g} are too few for the lower bound"
+        raise ValueError(f"{few}: {what} would be {value:.3g} and must be below {limit:g}")
+
+
+#: States of the largest tree that is built.
+LARGEST_TREE = 5000
+#: Environments with parameters: `NAME:gap=0.05,v=1,reference` and so on, in any order.
+FAMILIES: Mapping[str, Callable[..., EnvSpec]] = MappingProxyType(
+    {"heavy-joint": _heavy_joint, "heavy-local": _heavy_local}
+)
+_KINDS: Mapping[str, Callable[[str], Any]] = MappingProxyType(
+    {"gap": float, "v": float, "epsilon": float, "arms": int, "depth": int, "users": int}
+)
+
+
+def _family_spec(name: str, said: str) -> EnvSpec:
+    """The environment `name:said`; its own name lists what was said, sorted, so that one instance has one name."""
+    family = FAMILIES[name]
+    taken = tuple(inspect.signature(family).parameters)
+    given: dict[str, Any] = {}
+    for part in filter(None, said.split(",")):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if key not in taken or key in given or bool(equals) == (key == "reference"):
+            raise ValueError(f"{name} cannot read {part!r}; it takes {_usage(taken)}, each at most once")
+        try:
+            given[key] = True if key == "reference" else _KINDS[key](value)
+        except ValueError:
+            wanted = "whole number" if _KINDS[key] is int else "number"
+            raise ValueError(f"{key} of {name} is {value!r}; it must be a {wanted}") from None
+    if "gap" in given and ("users" in given or "epsilon" in given):
+        raise ValueError(f"{name} takes a gap, or users and epsilon for the gap of the lower bound, but not both")
+    own = {key: each.default for key, each in inspect.signature(family).parameters.items()}
+    found, given = family(**given), {key: value for key, value in given.items() if value != own[key]}
+    canonical = ",".join(key if key == "reference" else f"{key}={given[key]!r}" for key in sorted(given))
+    return replace(found, name=f"{name}:{canonical}" if canonical else name)
+
+
+def _usage(parameters: tuple[str, ...]) -> str:
+    return ", ".join(key if key == "reference" else f"{key}=…" for key in parameters)
 
 
 _SPECS = (
@@ -198,27 +325,8 @@ _SPECS = (
         8,
         behaviour=lambda mdp: tabular.favouring(mdp, 0, 0.93),
     ),
-    EnvSpec(
-        "heavy-joint",
-        "hard instance for heavy tails under joint privacy: parallel bandits, rare large rewards",
-        lambda S, H, i: tabular.heavy_joint(S, 3, instance=i),
-        6,
-        1,
-        3,
-        resizable_states=True,
-        random=True,
-        law=tabular.two_point_law,
-    ),
-    EnvSpec(
-        "heavy-local",
-        "hard instance for heavy tails under local privacy: a tree with one better leaf",
-        lambda S, H, i: tabular.heavy_local(instance=i),
-        9,
-        3,
-        2,
-        random=True,
-        law=tabular.two_point_law,
-    ),
+    _heavy_joint(),
+    _heavy_local(),
     EnvSpec(
         "linear",
         "the linear MDP with ten features of the offline experiments",
@@ -397,6 +505,9 @@ def spec(name: str | FiniteMDP) -> EnvSpec:
         return ENVIRONMENTS[name]
     if name.startswith(GYM_PREFIX):
         return _gym_spec(name)
+    family, colon, said = name.partition(":")
+    if colon and family in FAMILIES:
+        return _family_spec(family, said)
     if name == "icu-sepsis":
         raise ValueError(icu.MISSING)
     failures = load_plugins()

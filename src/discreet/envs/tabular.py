@@ -257,21 +257,28 @@ def uniform(mdp: FiniteMDP) -> Floats:
 
 
 def heavy_joint_gap(num_bandits: int, num_actions: int, num_episodes: int, epsilon: float, v: float) -> float:
-    """Δ = ((A−1)·n/(K·ε))^(v/(1+v)), the gap at which the joint lower bound of [WZCW23] is attained."""
+    """Δ = ((A−1)·n/(K·ε))^(v/(1+v)), the gap that the joint lower bound takes.   Source: [WZCW23] Thm. 8."""
     return float(((num_actions - 1) * num_bandits / (num_episodes * epsilon)) ** (v / (1 + v)))
 
 
 def heavy_joint(
-    num_states: int = 6, num_actions: int = 3, *, gap: float = 0.1, v: float = 0.5, instance: int = 0
+    num_states: int = 6,
+    num_actions: int = 3,
+    *,
+    gap: float = 0.1,
+    v: float = 0.5,
+    reference: bool = False,
+    instance: int = 0,
 ) -> FiniteMDP:
-    """The joint lower-bound instance of [WZCW23, App. E.1]: S−2 parallel bandits played for one step.
+    """The joint lower-bound instance of [WZCW23, Fig. 1, App. E.1]: S−2 parallel bandits played for one step.
 
     With γ = (5·gap)^(1/v) an arm moves to state "+" (index S−2), else to "−" (index S−1), and pays 1/γ with the move
     to "+": probability 0.5·γ^(1+v) for arm 0, 0.3·γ^(1+v) for the others, except 0.7·γ^(1+v) for the best arm of the
     states whose best arm (drawn uniformly) is not arm 0. So E|r|^(1+v) ≤ 1 and neighbouring means differ by `gap`.
-    The start is uniform over the bandits.
+    The start is uniform over the bandits. `reference` is P̄₁ of the proof: arm 0 is best everywhere.
 
-    Differs: 1. the reward is drawn given (s, a) by `two_point_law`, independently of whether the move went to "+".
+    Source: [WZCW23] Thm. 8.   Differs: 1. the reward is drawn given (s, a) by `two_point_law`, independently of
+    whether the move went to "+".
     """
     S, A = whole("num_states", num_states, 3), whole("num_actions", num_actions, 2)
     if not 0 < v <= 1:
@@ -280,7 +287,7 @@ def heavy_joint(
         raise ValueError(f"gap is {gap}; it must lie in (0, 1/5)")
     n = S - 2
     gamma = (5 * gap) ** (1 / v)
-    best = _generator(instance).integers(A, size=n)
+    best = np.zeros(n, dtype=np.int64) if reference else _generator(instance).integers(A, size=n)
     tenths = np.full((n, A), 3.0)
     tenths[:, 0] = 5.0
     for s in np.flatnonzero(best):
@@ -293,33 +300,53 @@ def heavy_joint(
 
 
 def heavy_local_success(num_leaves: int, num_actions: int, num_episodes: int, epsilon: float) -> float:
-    """γ^(1+v) = L·A/(32·K·ε²), the success probability at which the local lower bound of [WZCW23] is attained."""
+    """γ^(1+v) = L·A/(32·K·ε²), the chance of success that the local lower bound takes.   Source: [WZCW23] Thm. 9."""
     return num_leaves * num_actions / (32 * num_episodes * epsilon**2)
 
 
+def heavy_local_gap(success: float, v: float) -> float:
+    """½·γ^v, what the best leaf and action earn above all others, for γ^(1+v) = `success`."""
+    return 0.5 * float(success ** (v / (1 + v)))
+
+
+def heavy_local_size(depth: int, num_actions: int) -> tuple[int, int]:
+    """(S, L): states, "+" and "−" included, and leaves of the tree."""
+    leaves = num_actions**depth
+    return (num_actions * leaves - 1) // (num_actions - 1) + 2, leaves
+
+
 def heavy_local(
-    depth: int = 2, num_actions: int = 2, *, success: float = 0.5, v: float = 0.5, instance: int = 0
+    depth: int = 2,
+    num_actions: int = 2,
+    *,
+    success: float = 0.5,
+    v: float = 0.5,
+    reference: bool = False,
+    instance: int = 0,
 ) -> FiniteMDP:
-    """The local lower-bound instance of [WZCW23]: a perfect A-ary tree whose leaves lead to "+" or "−".
+    """The local lower-bound instance of [WZCW23, Fig. 2]: a perfect A-ary tree whose leaves lead to "+" or "−".
 
     Actions choose the child; at one random (leaf, action) the move to "+" has probability `success` = γ^(1+v) ≤ 3/4,
-    at all others half of that, and it pays 1/γ. States: the tree level by level, then "+", then "−".
+    at all others half of that, and it pays 1/γ. States: the tree level by level, then "+", then "−". `reference`
+    is ℙ₀ of the proof: no leaf is better, so no policy has any regret.
 
-    Differs: 1. as in `heavy_joint`, the reward is drawn independently of the move.
+    Source: [WZCW23] Thm. 9.   Differs: 1. as in `heavy_joint`, the reward is drawn independently of the move; 2. it
+    is paid with the move and not one step later, so H is one less.
     """
     d, A = whole("depth", depth, 1), whole("num_actions", num_actions, 2)
     if not 0 < v <= 1:
         raise ValueError(f"v is {v}; it must lie in (0, 1]")
     if not 0 < success <= 0.75:
         raise ValueError(f"success is {success}; it must lie in (0, 3/4]")
-    inner, leaves = (A**d - 1) // (A - 1), A**d
-    S = inner + leaves + 2
+    S, leaves = heavy_local_size(d, A)
+    inner = S - 2 - leaves
     P = np.zeros((S, A, S))
     for node in range(inner):
         for a in range(A):
             P[node, a, A * node + 1 + a] = 1.0
     chances = np.full(leaves * A, success / 2)
-    chances[_generator(instance).integers(leaves * A)] = success
+    if not reference:
+        chances[_generator(instance).integers(leaves * A)] = success
     gamma = success ** (1 / (1 + v))
     return _plus_minus(
         P, np.arange(inner, inner + leaves), chances.reshape(leaves, A), gamma, _first(S), d + 1, "heavy-local"

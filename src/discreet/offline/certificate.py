@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from discreet.offline.claims import NOT_PRIVATE, SIMULATED, problems_of, unprotected
+from discreet.offline.claims import NOT_PRIVATE, SIMULATED, problems_of, simulated, unprotected
 from discreet.offline.folders import completed
 from discreet.offline.page import page
 from discreet.policy import CSV, PARQUET, Policy
@@ -191,7 +191,7 @@ def verify(folder: str | Path, allow_simulation: bool = False, public_key: Path 
         problems.append(str(error))
     if unprotected(document):
         problems.append(NOT_PRIVATE)
-    simulation = document.get("simulation") is not False
+    simulation = document.get("simulation") is not False or simulated(document)
     if simulation and not allow_simulation:
         problems.append(SIMULATED)
     stated = document.get("guarantee")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from discreet.offline.declaration import Declaration, Grid
@@ -22,12 +23,13 @@ from discreet.privacy.accounting import (
     Neighbours,
     Total,
     epsilon_of,
+    laplace_entry,
     ledger_total,
     unit_text,
 )
 from discreet.privacy.envelope import SMALLEST_SCALE
 from discreet.privacy.families import Mechanism, entry_of
-from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace
+from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, Geometric
 from discreet.privacy.trust.linear import regression_cost
 
 #: Derived and stated numbers agree up to this share: the margin of the scales and rounding, nothing that matters.
@@ -131,19 +133,39 @@ KEYS: dict[str, frozenset[str]] = {
     "ledger": _keys("users statistic mechanism norm sensitivity scale uses cost delta"),
     "regressions": _keys("statistic step matrix_deviation vector_deviations clipped_at"),
     "declaration": _keys("digest columns unused cuts text"),
+    "comparisons": _keys(
+        "rollout gain lower confidence deviation largest_possible shown sentence users guarantee ledger people "
+        "serial date simulation"
+    ),
 }
+#: What may be told about who was asked.
+PEOPLE = (
+    "nobody here was learned from, by the identifiers in both logs",
+    "that nobody here was learned from was declared and not checked: who was is not recorded here",
+)
+OTHER_PEOPLE = "the policy was learned from other people"
 _TABULAR = _keys("bonus noise_per_visit_count counters")
 _LINEAR = _keys("dimension split penalty_factor")
 SETTINGS: dict[str, frozenset[str]] = {
     "one-hot": _keys("steps_per_user noise_per_item items confidence_scale hiding cells_read_over_all_steps spread"),
+    "columns": _keys("parts chosen depth noise_per_leaf_count noise_per_item items propensities clipped_at"),
     **dict.fromkeys(("dp-apvi", "apvi"), _TABULAR),
     **dict.fromkeys(("dp-pevi", "dp-vapvi", "pevi", "vapvi"), _LINEAR),
 }
+#: Statistics of the learner for declared columns, by part and in order; each part has its share of the budget.
+COLUMN_PARTS = {
+    "behaviour": ("splits", "leaf actions"),
+    "steps": ("steps",),
+    "returns": ("returns",),
+    "choice": ("choice",),
+}
+NOISY_MAX = "noisy-max"
 VALUES, VARIANCES = "regressions of values", "regressions of variances"
 FAMILY = "one noisy family carries visits, transitions and rewards"
 ONE_PART = "each user is in one part only: costs are the largest over parts, not their sum"
 #: What a guarantee rests on beside the number of episodes, by learner ("tilted": one-hot, one step per user).
 RESTS_ON = {
+    "columns": ("bins and thresholds were declared without the data",),
     "tilted": ("weights of steps depend on the pilot's release only",),
     **dict.fromkeys(
         ("dp-pevi", "dp-vapvi"), ("features are public, and what is regressed depends on earlier releases only",)
@@ -183,6 +205,8 @@ class Facts(NamedTuple):
     first_visits: bool
     rewards_known: bool
     units: int
+    parts: tuple[str, ...] = ()  # of the learner for declared columns
+    depth: int = 0
 
 
 def problems_of(document: Mapping[str, Any], policy: Policy) -> list[str]:
@@ -195,6 +219,8 @@ def problems_of(document: Mapping[str, Any], policy: Policy) -> list[str]:
     problems += _policy_problems(document, facts, policy)
     problems += _declaration_problems(document, facts, policy)
     problems += _text_problems(document, facts)
+    for found in document.get("comparisons", ()):
+        problems += _comparison_problems(document, found, facts)
     problems += _guarantee_problems(document, facts) if facts.private else _open_problems(document)
     return problems + _spending_problems(document)
 
@@ -206,15 +232,20 @@ def _key_problems(document: Mapping[str, Any]) -> list[str]:
     if name not in SETTINGS:
         return [f"nothing is known about a learner {name!r}"]
     regressed = name in ("dp-pevi", "dp-vapvi")
-    optional = {"declaration"} & set(document)
+    optional = {"declaration", "comparisons"} & set(document)
     expected: list[tuple[str, Any, frozenset[str]]] = [
         ("the certificate", document, KEYS[""] | ({"regressions"} if regressed else frozenset()) | optional),
         ("algorithm", document["algorithm"], SETTINGS[name] | {"name", "why", "mode"}),
     ]
     expected += [
-        (key, document[key], KEYS[key]) for key in KEYS if key not in ("", "ledger", "regressions", "declaration")
+        (key, document[key], KEYS[key])
+        for key in KEYS
+        if key not in ("", "ledger", "regressions", "declaration", "comparisons")
     ]
-    expected += [(key, document[key], KEYS[key]) for key in optional]
+    expected += [(key, document[key], KEYS[key]) for key in optional - {"comparisons"}]
+    for line in document.get("comparisons", ()):
+        expected += [("comparisons", line, KEYS["comparisons"]), ("guarantee", line["guarantee"], KEYS["guarantee"])]
+        expected += [("ledger", entry, KEYS["ledger"] - {"users"}) for entry in line["ledger"]]
     for key in ("ledger", "regressions") if regressed else ("ledger",):
         expected += [(key, line, KEYS[key]) for line in document[key]]
     for where, section, keys in expected:
@@ -254,9 +285,10 @@ def _facts(document: Mapping[str, Any]) -> Facts:
     unit, problem, algorithm = document["unit"], document["problem"], document["algorithm"]
     name = str(algorithm["name"])
     linear = SETTINGS[name] == _LINEAR
+    parts = tuple(str(part) for part in algorithm["parts"]) if name == "columns" else ()
     return Facts(
         name,
-        name == "one-hot" or name.startswith("dp-"),
+        name in ("one-hot", "columns") or name.startswith("dp-"),
         algorithm.get("steps_per_user") == "one",
         linear,
         linear and _flag(algorithm, "split"),
@@ -270,6 +302,8 @@ def _facts(document: Mapping[str, Any]) -> Facts:
         _flag(problem, "first_visits"),
         _flag(problem, "rewards_known"),
         _whole(problem, "reward_units"),
+        parts,
+        _whole(algorithm, "depth") if name == "columns" else 0,
     )
 
 
@@ -279,6 +313,9 @@ def _released(facts: Facts) -> dict[str, tuple[str, ...]]:
         if facts.tilted:
             return {"pilot users": ("pilot steps",), "other users": ("reported steps",)}
         return {"all users": ("steps",)}
+    if facts.name == "columns":
+        statistics = {name: names for name, names in COLUMN_PARTS.items() if name in facts.parts}
+        return {"all users": tuple(name for names in statistics.values() for name in names)}
     if facts.name == "dp-apvi":
         return {"all users": ("visits", "transitions", *(() if facts.rewards_known else ("rewards",)))}
     if facts.name == "dp-pevi" or facts.horizon == 1:  # after the last step nothing varies
@@ -299,6 +336,7 @@ def _problem_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     known = problem["successors_known"]
     declared = re.fullmatch(r"([0-9]+) of ([0-9]+), sha256 of the packed bits [0-9a-f]{64}", str(known))
     one_hot = facts.name == "one-hot"
+    ours = facts.name in ("one-hot", "columns")
     rules = {
         "an episode of the unit has as many steps as one of the problem": unit["steps_per_episode"] == facts.horizon,
         "the bound per user reads as its numbers do": unit["bound"]
@@ -306,7 +344,7 @@ def _problem_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
         "only pooled one-hot counts are planned further than they are counted": facts.planned == facts.horizon
         or (one_hot and facts.pooled),
         "first visits are counted by one-hot where steps are pooled and the noise is Gaussian": facts.first_visits
-        == (one_hot and facts.pooled and gaussian),
+        == (ours and facts.pooled and gaussian),
         "early_end is absorb or keep, and keep where the bound is not enforced": problem["early_end"] == "keep"
         or (problem["early_end"] == "absorb" and enforced),
         "who may leave early may end": _flag(problem, "may_end") or problem["early_end"] == "keep",
@@ -317,8 +355,7 @@ def _problem_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
         "declared successors are some of those that there are, for one-hot": known is None
         or (one_hot and declared is not None and int(declared[1]) <= int(declared[2]) == moves),
         "only dp-vapvi splits the users": not facts.split or facts.name in ("dp-vapvi", "vapvi"),
-        "the mode is practical or paper": algorithm["mode"]
-        in (("practical",) if one_hot else ("practical", "paper")),
+        "the mode is practical or paper": algorithm["mode"] in (("practical",) if ours else ("practical", "paper")),
         "simulation is true or false": type(document["simulation"]) is bool,
     }
     problems = [f"not so: {rule}" for rule, holds in rules.items() if not holds]
@@ -340,6 +377,8 @@ def _noise_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
         if algorithm["bonus"] not in ("bernstein", "hoeffding"):
             problems.append("the bonus is neither bernstein nor hoeffding")
         numbers, due_number = _whole(algorithm, "counters"), _counters(document, facts)
+    elif facts.name == "columns":
+        return _column_problems(document, facts)
     else:
         return [] if facts.name == "apvi" or _whole(algorithm, "dimension") else ["there are no features"]
     if due_number not in (None, numbers):
@@ -351,6 +390,55 @@ def _noise_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     due = math.sqrt(law(scale).variance) / per_unit if scale > 0.0 else 0.0
     if not _agree(stated, due):
         problems.append(f"noise of scale {scale:g} deviates by {due:g}, not by {stated:g} ({key})")
+    return problems
+
+
+def _column_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+    """The learner for declared columns: its parts by the public rule, its choice, its noise."""
+    algorithm, stated = document["algorithm"], document.get("declaration")
+    if stated is None:
+        return ["columns learns from declared columns, and none are stated"]
+    declared = Declaration.from_toml(str(stated["text"]))
+    strength = _strength(document, declared)
+    every = tuple(COLUMN_PARTS)
+    choices = {
+        every: ("as now", "mode", "one-hot"),
+        ("behaviour", "returns", "choice"): ("as now", "mode"),
+        ("behaviour",): ("mode",),
+    }
+    sides = {facts.users * strength * margin >= 2000.0 for margin in MARGINS}
+    due = {every if enough else ("behaviour", "returns", "choice") for enough in sides} | {("behaviour",)}
+    whole = "choice" in facts.parts
+    rules = {
+        "the parts are those of the public rule, or what most people do alone": facts.parts in due,
+        "what was chosen can be chosen": algorithm["chosen"] in choices.get(facts.parts, ()),
+        "propensities are logged where a column of them was declared": algorithm["propensities"]
+        == (None if not whole else "estimated" if declared.propensity is None else "logged"),
+        "gains are clipped somewhere": (_number(algorithm, "clipped_at") > 0.0)
+        if whole
+        else not algorithm["clipped_at"],
+    }
+    problems = [f"not so: {rule}" for rule, holds in rules.items() if not holds]
+    scales = {line["statistic"]: line for line in document["ledger"]}
+    for statistic, key, unit in (
+        ("steps", "noise_per_item", facts.units),
+        ("leaf actions", "noise_per_leaf_count", 1),
+    ):
+        line = scales.get(statistic)
+        if line is None:
+            problems += [] if algorithm[key] is None else [f"there is no noise on {statistic}"]
+            continue
+        scale = _number(line, "scale")
+        law = DiscreteLaplace if line["mechanism"] == "discrete-laplace" else DiscreteGaussian
+        deviation = math.sqrt(law(scale).variance) / unit if scale > 0.0 else 0.0
+        if not _agree(_number(algorithm, key), deviation):
+            problems.append(f"noise of scale {scale:g} deviates by {deviation:g}, not by {algorithm[key]:g} ({key})")
+    if "steps" in facts.parts:
+        sizes = {
+            facts._replace(states=declared.grid_at(facts.users, strength * margin).num_states) for margin in MARGINS
+        }
+        if algorithm["items"] not in {_items(document, each) for each in sizes}:
+            problems.append("such a grid has another number of noisy numbers")
     return problems
 
 
@@ -423,23 +511,38 @@ def _declaration_problems(document: Mapping[str, Any], facts: Facts, policy: Pol
         "the declared columns make the states of the problem": grid.num_states == facts.states,
         "actions, steps, rewards and episodes are as declared": said == due
         and sizes == (facts.actions, facts.horizon, facts.pooled, policy.action_names),
-        "columns are cut by the public rule": grid.cuts in _public_cuts(document, facts, declared),
+        "columns are cut by the public rule, or as often as a tree does": _few_cuts(document, facts, grid)
+        or grid.cuts in _public_cuts(document, facts, declared),
     }
     return [f"not so: {rule}" for rule, holds in rules.items() if not holds]
+
+
+def _few_cuts(document: Mapping[str, Any], facts: Facts, grid: Grid) -> bool:
+    """Whether the grid may be that of a tree."""
+    treelike = facts.name == "columns" and document["algorithm"]["chosen"] in ("mode", "as now")
+    return treelike and sum(map(len, grid.cuts)) < 2**facts.depth
+
+
+#: Numbers of a public rule follow from rounded ones.
+MARGINS = (1.0 - 1e-6, 1.0, 1.0 + 1e-6)
+
+
+def _strength(document: Mapping[str, Any], declared: Declaration) -> float:
+    """What the stated budget is worth to the public rule."""
+    guarantee = document["guarantee"]
+    if guarantee["rho"] is not None:
+        return declared.strength(Budget.zcdp(_number(guarantee, "rho")), guarantee["neighbours"])
+    if guarantee["epsilon"] is not None:
+        return declared.strength(Budget.pure(_number(guarantee, "epsilon")), guarantee["neighbours"])
+    return declared.strength(Budget.pure(math.inf))
 
 
 def _public_cuts(
     document: Mapping[str, Any], facts: Facts, declared: Declaration
 ) -> set[tuple[tuple[int, ...], ...]]:
     """Where the rule cuts columns for so many users and the stated budget, up to the margin of its numbers."""
-    guarantee = document["guarantee"]
-    strength = declared.strength(Budget.pure(math.inf))
-    if guarantee["rho"] is not None:
-        strength = declared.strength(Budget.zcdp(_number(guarantee, "rho")), guarantee["neighbours"])
-    elif guarantee["epsilon"] is not None:
-        strength = declared.strength(Budget.pure(_number(guarantee, "epsilon")), guarantee["neighbours"])
-    margins = (1.0 - 1e-6, 1.0, 1.0 + 1e-6)
-    return {declared.grid_at(facts.users, strength * margin).cuts for margin in margins}
+    strength = _strength(document, declared)
+    return {declared.grid_at(facts.users, strength * margin).cuts for margin in MARGINS}
 
 
 def _text_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
@@ -492,6 +595,8 @@ def _text_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
 
 def _why(text: str, facts: Facts) -> bool:
     """Whether this can be said of a learner."""
+    if facts.name == "columns":
+        return text in ("asked for", *auto_reasons())
     if facts.name != "one-hot":
         printed = facts.name == "dp-apvi" and text == "the printed form was asked for"
         given = {
@@ -510,6 +615,17 @@ def _why(text: str, facts: Facts) -> bool:
         "all steps, for how many a user has is not enforced",
     )
     return text in {f"{why}; {how}" for why in ("asked for", FAMILY) for how in (one if facts.tilted else every)}
+
+
+def auto_reasons() -> tuple[str, ...]:
+    """Why the learner for declared columns is taken."""
+    tree, choice = "a tree of what people do", "and a private choice with current practice"
+    return (
+        "asked to be safe: what most people do, and nothing else",
+        f"users × ε reaches 5000: {tree}, a histogram, {choice}",
+        f"users × ε is below 5000: {tree}, a histogram, {choice}",
+        f"users × ε is below 2000: {tree}, {choice}",
+    )
 
 
 def _open_problems(document: Mapping[str, Any]) -> list[str]:
@@ -551,6 +667,13 @@ def _sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any], facts: F
     """In integer units (regressions: in units of their noise), from the problem and the unit alone."""
     if entry["statistic"] in (VALUES, VARIANCES):
         return _regression_sensitivity(entry, document)
+    sides = 2 if document["guarantee"]["neighbours"] == "replace" else 1
+    if entry["statistic"] == "choice":  # [−2 − 4λ, 1] in units of 2⁻¹⁶, λ = 2/√n
+        return sides * (2**16 + math.ceil((2.0 + 4.0 * 2.0 / math.sqrt(max(facts.users, 4))) * 2**16))
+    if entry["statistic"] == "returns":
+        return sides if entry["norm"] == "l1" else math.sqrt(sides)
+    if entry["statistic"] in ("splits", "leaf actions"):
+        return (sides if entry["norm"] == "l1" else math.sqrt(sides)) * facts.horizon * facts.episodes
     steps = {"pilot steps": 1, "reported steps": 1}.get(entry["statistic"], facts.horizon)
     units = {"visits": 1, "transitions": 1, "pilot steps": 1}.get(entry["statistic"], facts.units)
     piled = facts.pooled and not (entry["statistic"] == "steps" and facts.first_visits)
@@ -570,7 +693,10 @@ def _guarantee_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     if {part: tuple(found) for part, found in listed.items()} != due_parts:
         words = "; ".join(f"{', '.join(found)} of {part}" for part, found in due_parts.items())
         return [f"{facts.name} releases {words}, and the ledger lists something else"]
-    kinds = {(line["mechanism"], line["norm"]) for line in document["ledger"]}
+    chosen = {line["statistic"] for line in document["ledger"] if line["mechanism"] == NOISY_MAX}
+    if chosen != {"splits", "choice"} & set(due_parts.get("all users", ())):
+        return ["splits and choices are made by the largest of noisy scores, and nothing else is"]
+    kinds = {(line["mechanism"], line["norm"]) for line in document["ledger"] if line["statistic"] not in chosen}
     pure = kinds == {("discrete-laplace", "l1")}
     known = pure or kinds == {("discrete-gaussian", "l2")}
     if not known or (facts.linear and pure) or (facts.tilted and not pure):
@@ -578,14 +704,22 @@ def _guarantee_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
         return [f"nothing is known about such noise: {words}"]
     for line in document["ledger"]:
         sensitivity, scale = _number(line, "sensitivity"), _number(line, "scale")
-        if line["statistic"] not in (VALUES, VARIANCES) and (line["uses"] != 1 or type(line["uses"]) is not int):
-            problems.append(f"{line['statistic']} are released once")
+        times = facts.depth if line["statistic"] == "splits" else 1
+        if line["statistic"] not in (VALUES, VARIANCES) and (line["uses"] != times or type(line["uses"]) is not int):
+            problems.append(f"{line['statistic']} are released {'once' if times == 1 else f'{times} times'}")
         due = _sensitivity(line, document, facts) if scale > 0.0 else sensitivity
         if not _agree(sensitivity, due):
             problems.append(f"one user can move {line['statistic']} by {due:g}, not by {sensitivity:g}")
             sensitivity = due
         law: Mechanism = "laplace" if pure else "gaussian"
         derived = entry_of(str(line["statistic"]), law, sensitivity, scale, _whole(line, "uses"))
+        if line["statistic"] in chosen:
+            ratio = Geometric(scale).log_ratio if scale > 0.0 else math.inf
+            derived = laplace_entry(
+                str(line["statistic"]), sensitivity, scale, _whole(line, "uses"), ratio, NOISY_MAX
+            )
+            if line["norm"] != "l1":
+                problems.append(f"{line['statistic']} are charged by a range")
         stated = math.inf if line["cost"] is None else _number(line, "cost")
         if not _agree(stated, derived.cost) or _number(line, "delta") != 0.0:
             problems.append(f"noise of scale {scale:g} on {line['statistic']} costs {derived.cost:g}, not {stated:g}")
@@ -609,6 +743,79 @@ def _guarantee_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     if guarantee["unit"] != unit or guarantee["sentence"] != again.sentence() or guarantee["model"] != "central":
         problems.append(f"the guarantee reads {guarantee['sentence']!r}; its numbers read {again.sentence()!r}")
     return problems
+
+
+def _comparison_problems(document: Mapping[str, Any], found: Mapping[str, Any], facts: Facts) -> list[str]:
+    """A comparison with current practice: what is said follows from its numbers, what is promised from its ledger."""
+    problem, guarantee = document["problem"], found["guarantee"]
+    gain, deviation, rollout = (_number(found, key) for key in ("gain", "deviation", "rollout"))
+    largest, users = _number(found, "largest_possible"), _whole(found, "users")
+    low, high = (float(bound) for bound in document["estimate"]["possible_values"])
+    bound = gain - NormalDist().inv_cdf(0.95) * deviation
+    lower = None if found["lower"] is None else _number(found, "lower")
+    share = f"{100 * rollout:g} %"
+    how = "followed at every decision" if rollout == 1.0 else f"followed in {share} of all decisions"
+    said = f"not shown to be better than now, {how}"
+    if lower is not None:
+        said = f"better than now by at least {lower:.4g} per stay with 95 % confidence, {how}"
+    sides = 2 if guarantee["neighbours"] == "replace" else 1
+    laws = {entry["mechanism"] for entry in found["ledger"]}
+    pure = laws == {"discrete-laplace"}
+    norm = 1.0 if pure else 0.5
+    due = {
+        "returns": float(sides) ** norm,
+        "gains": (5.0 if sides == 2 else 4.0) * 2**16,
+        "squared gains": 4.0 * 2**16,
+    }
+    law: Mechanism = "laplace" if pure else "gaussian"
+    entries = [
+        entry_of(str(entry["statistic"]), law, due[str(entry["statistic"])], _number(entry, "scale"), 1)
+        for entry in found["ledger"]
+    ]
+    total, delta = ledger_total(entries), _number(guarantee, "delta")
+    stated = math.inf if guarantee["epsilon"] is None else _number(guarantee, "epsilon")
+    rho = None if pure else _number(guarantee, "rho")
+    unit = unit_text(facts.episodes)
+    again = Guarantee("central", stated, delta, rho, guarantee["neighbours"], unit)
+    rests_on = [f"at most {users * facts.episodes} episodes, declared in advance", OTHER_PEOPLE]
+    rests_on += [SEEDED] if found["simulation"] is True else []
+    agree = all(
+        _agree(_number(line, "sensitivity"), entry.sensitivity)
+        and _agree(_number(line, "cost"), entry.cost)
+        and (line["uses"], line["delta"]) == (1, 0.0)
+        and line["norm"] == ("l1" if pure else "l2")
+        for line, entry in zip(found["ledger"], entries, strict=True)
+    )
+    rules = {
+        "policies of declared columns are compared": "declaration" in document
+        and problem["planned_steps"] == facts.horizon,
+        "a roll-out is a share": 0.0 < rollout <= 1.0,
+        "the sentence reads as the numbers do": found["sentence"] == said and found["shown"] is (lower is not None),
+        "the bound follows from the estimate": (
+            bound <= TOLERANCE * largest if lower is None else lower > 0.0 and abs(lower - bound) <= 1e-9 * largest
+        )
+        and found["confidence"] == 0.95,
+        "gains are possible": abs(gain) <= largest * (1.0 + 1e-9) and abs(largest - (high - low)) <= 1e-9 * largest,
+        "returns, gains and their squares are released": [line["statistic"] for line in found["ledger"]] == list(due),
+        "the noise is of one kind that is known": laws in ({"discrete-laplace"}, {"discrete-gaussian"}),
+        "the ledger follows from what one person can move": agree,
+        "the guarantee follows from the ledger": _agree(stated, _epsilon(total, delta))
+        and (pure or _agree(_number(guarantee, "rho"), total.rho))
+        and (not pure or (guarantee["rho"] is None and delta == 0.0)),
+        "the guarantee reads as its numbers do": guarantee["sentence"] == again.sentence()
+        and (guarantee["unit"], guarantee["model"], guarantee["assumptions"]) == (unit, "central", rests_on),
+        "who was asked is told in known words": found["people"] in PEOPLE,
+        "simulation is true or false": type(found["simulation"]) is bool,
+        "serial and date are such": re.fullmatch(r"[0-9a-f]{32}", str(found["serial"])) is not None
+        and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", str(found["date"])) is not None,
+    }
+    return [f"of a comparison, not so: {rule}" for rule, holds in rules.items() if not holds]
+
+
+def simulated(document: Mapping[str, Any]) -> bool:
+    """Whether the noise of any comparison came from a seed."""
+    found = document.get("comparisons", ())
+    return any(not isinstance(line, dict) or line.get("simulation") is not False for line in found)
 
 
 def _spending_problems(document: Mapping[str, Any]) -> list[str]:

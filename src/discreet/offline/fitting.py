@@ -18,7 +18,7 @@ from discreet.bonuses import BonusKind
 from discreet.catalog import ALGORITHMS as CATALOG
 from discreet.catalog import MODES, Algorithm
 from discreet.mdp import FiniteMDP, Floats, distributions
-from discreet.offline import certificate, claims, spending
+from discreet.offline import auto, certificate, claims, heldout, spending
 from discreet.offline.declaration import Declaration
 from discreet.offline.learners import Outcome, Task, scale_of
 from discreet.people.counting import LoggedData, Repairs
@@ -108,6 +108,8 @@ def choose(
     if linear or (entry is not None and entry.features):
         return _choose_linear(entry, log, budget, mode, linear)
     if entry is not None and entry.name != "one-hot":
+        if mode == "paper" and entry.name == "columns":
+            raise ValueError("the learner for declared columns is in no paper; use mode='practical'")
         return Choice(entry.name, "asked for")
     assert budget is not None
     if algorithm == "auto" and mode == "paper":
@@ -181,6 +183,7 @@ def fit(
     purpose: str | None = None,
     operator: str | None = None,
     num_users: int | None = None,
+    safe: bool = False,
     anyway: bool = False,
 ) -> Fitted:
     """Learn a policy from a log under a budget; without a seed the noise is cryptographically secure.
@@ -201,6 +204,8 @@ def fit(
     the number of users (declared as `num_users`, or that of the names in the log); `rewards`, `initial`, `features`
     and `successors` speak of numbered states and are refused.
 
+    With declared columns "auto" is the learner `columns`. `safe`: do what most people do and nothing else.
+
     `ledger`: the file that records what is spent on these people (`spending`); beside the log unless stated, none for
     sources in memory. What it comes to is refused above `total_epsilon`, once that was declared. `purpose` and
     `operator` are written there and into the certificate.
@@ -209,7 +214,7 @@ def fit(
     """
     origin = _origin(operator, purpose)
     noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
-    opened, columns, grid = source, None, None
+    opened, columns, grid, why = source, None, None, None
     if isinstance(log, Declaration):
         numbered = {"rewards": rewards, "initial": initial, "features": features, "successors": successors}
         for name in (name for name, given in numbered.items() if given is not None):
@@ -223,7 +228,16 @@ def fit(
         columns = DeclaredLog(source, log, table)
         num_users = columns.num_users if num_users is None else num_users
         grid = log.grid(num_users, Budget.pure(math.inf) if budget is None else budget, neighbours)
+        design = None if budget is None else auto.Plan(log, grid, num_users, budget, neighbours, safe)
+        if design is not None and design.too_few is not None and not anyway:
+            raise ValueError(f"{design.too_few}; nothing was spent; go on with --anyway (anyway=True)")
+        if algorithm == "auto" and mode == "practical" and design is not None:
+            algorithm, why = "columns", design.why
         opened, log = columns.gridded(grid, num_users)
+    if safe and algorithm != "columns":
+        raise ValueError("safe is for declared columns and the learner auto or columns: do what most people do")
+    if algorithm == "columns" and columns is None:
+        raise ValueError("columns learns from declared columns; declare them")
     declared = _declared_rewards(rewards, log)
     start = None if initial is None else distributions("initial", initial)
     if start is not None and start.shape != (log.num_states,):
@@ -244,10 +258,11 @@ def fit(
         spending.check(where, cost, total_epsilon)
     elif total_epsilon is not None:
         raise ValueError("total_epsilon is compared with what a ledger records; say where that is kept")
-    log = replace(log, first_visits=name == "one-hot" and log.pooled and spent.kind != "pure")
+    log = replace(log, first_visits=name in ("one-hot", "columns") and log.pooled and spent.kind != "pure")
     data = LoggedData(opened, log, table)
     log = data.log
     choice = choose(algorithm, log, budget, neighbours, data.num_users, mode, phi is not None)
+    choice = choice if why is None else replace(choice, why=why)
     task = Task(
         data,
         log,
@@ -267,6 +282,7 @@ def fit(
         plan_horizon=plan_horizon,
         grid=grid,
         columns=columns,
+        safe=safe,
     )
     learn = FROM_LOGS[choice.algorithm].learn
     assert learn is not None
@@ -291,6 +307,8 @@ def fit(
         if ledger is not None or total_epsilon is not None or (where is not None and where.exists()):
             raise
     with spending.told(recorded):
+        if recorded is not None and columns is not None:
+            heldout.keep(recorded.ledger, origin["serial"], heldout.people_of(columns))
         try:
             return _fitted(learn(task), choice, task, notices, origin, recorded, outlook)
         except MemoryError:
@@ -464,8 +482,9 @@ def _fitted(
     assert actions is not None
     chosen = np.take_along_axis(learned.known, actions[..., None], axis=2)[..., 0]
     values = scale_of(log, len(actions)).in_units(plan.value[: len(actions)])
-    names = log.state_names if task.grid is None else task.grid.state_names
-    policy = Policy(actions, values, chosen, log.num_actions, names, log.action_names, log.pooled, task.grid)
+    grid = task.grid if learned.grid is None else learned.grid
+    names = log.state_names if grid is None else grid.state_names
+    policy = Policy(actions, values, chosen, log.num_actions, names, log.action_names, log.pooled, grid)
     private = FROM_LOGS[choice.algorithm].private
     parts = learned.parts if private else {}
     found = list(parts.values()) or [no_privacy()]
@@ -497,7 +516,7 @@ def _fitted(
             "enforced": log.enforce,
         },
         "problem": {
-            "states": log.num_states,
+            "states": policy.num_states,
             "actions": log.num_actions,
             "horizon": log.horizon,
             "pooled": log.pooled,
@@ -523,8 +542,8 @@ def _fitted(
     }
     if learned.regressions and private:
         document["regressions"] = list(learned.regressions)
-    if task.grid is not None:
-        document["declaration"] = claims.declaration_json(task.grid)
+    if grid is not None:
+        document["declaration"] = claims.declaration_json(grid)
     notices = (*learned.repairs.sentences(),)
     if notices:
         if task.grid is not None and log.column("state") in learned.repairs.columns:

@@ -11,10 +11,12 @@ import numpy as np
 
 from discreet.agents.apvi import APVI
 from discreet.agents.one_hot import Estimate, OneHotVI
+from discreet.agents.practice import AS_NOW
 from discreet.agents.sparse import SparseOneHotVI
 from discreet.agents.vapvi import VAPVI
 from discreet.bonuses import BonusKind
 from discreet.mdp import Floats, Ints
+from discreet.offline import auto
 from discreet.offline.declaration import Grid
 from discreet.people.counting import LoggedData, Repairs
 from discreet.people.logs import LogFormat
@@ -76,6 +78,7 @@ class Task:
     plan_horizon: int | None = None  # steps to plan for, where fewer count
     grid: Grid | None = None  # what the states are, where columns were declared
     columns: DeclaredLog | None = None  # the log with these columns
+    safe: bool = False  # do what most people do, and nothing else
 
     @property
     def worst(self) -> float | None:
@@ -98,6 +101,7 @@ class Outcome:
     settings: dict[str, Any]
     repairs: Repairs
     regressions: tuple[dict[str, Any], ...] = ()  # noise and clipping of each, where there are any
+    grid: Grid | None = None  # what the states of the plan are, if not those of the task
 
 
 def scale_of(log: LogFormat, horizon: int) -> Scale:
@@ -266,6 +270,34 @@ def _possible_only(plan: Plan, possible: Mask) -> Plan:
     policy = np.zeros(plan.quality.shape)
     np.put_along_axis(policy, actions, 1.0, axis=2)
     return replace(plan, policy=policy, actions=actions[..., 0])
+
+
+def columns(task: Task) -> Outcome:
+    """A tree of what people do, a histogram on the grid, and a private choice among them and current practice."""
+    assert task.columns is not None
+    assert task.grid is not None
+    log = task.log
+    plan = auto.Plan(
+        task.grid.declaration,
+        task.grid,
+        task.data.num_users,
+        task.budget,
+        task.neighbours,
+        task.safe,
+        log.has_ended,
+        log.has_unknown,
+    )
+    stays = task.columns.stays(plan.num_users)
+    found = auto.learn(stays, plan, task.noise)
+    actions = np.maximum(found.actions, 0)
+    policy = np.eye(log.num_actions)[actions]
+    made = Plan(policy, found.values, np.zeros(policy.shape), plan.num_users, actions=actions)
+    known = found.known & np.asarray(found.actions != AS_NOW)[..., None]
+    scale = scale_of(log, log.horizon)
+    least = auto.least_values(plan, actions.shape)
+    parts = {"all users": found.guarantee}
+    estimate = worth(None, least, least, None, scale)
+    return Outcome(made, known, parts, estimate, found.settings, stays.repairs, grid=found.states)
 
 
 def apvi(task: Task) -> Outcome:

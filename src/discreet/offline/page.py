@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from discreet.offline.claims import MEANING, NOT_PRIVATE, SIMULATED, unprotected
+from discreet.offline.claims import MEANING, NOT_PRIVATE, SIMULATED, simulated, unprotected
 from discreet.offline.declaration import Grid
 from discreet.policy import AS_NOW, NOT_KNOWN, Policy
 
@@ -57,7 +57,7 @@ h2,h3{break-after:avoid}figure,tr{break-inside:avoid}.annex{break-before:page}
 
 def page(document: Mapping[str, Any], policy: Policy) -> str:
     """The whole page."""
-    stamps = (NOT_PRIVATE, unprotected(document)), (SIMULATED, document["simulation"])
+    stamps = (NOT_PRIVATE, unprotected(document)), (SIMULATED, document["simulation"] or simulated(document))
     stamp = "".join(f"<p class=warn>{_escaped(text)}</p>" for text, holds in stamps if holds)
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
@@ -141,7 +141,11 @@ def merit(document: Mapping[str, Any]) -> list[str]:
             else f"With {chance:.0f} % certainty it earns at least {_text(found['value_lower'])} per stay, of "
             f"{_text(low)} to {_text(high)} possible, if what follows a step depends on its state and action only."
         )
-    lines.append(str(document.get("comparison", {}).get("sentence", COMPARED_WITH_NOTHING)))
+    lines += [
+        f"{compared['sentence']} (estimate {_text(compared['gain'])} per stay, from {compared['users']:,} people; "
+        f"{compared['people']}; what they were promised: {compared['guarantee']['sentence']}; {compared['date']})"
+        for compared in document.get("comparisons", ())
+    ] or [COMPARED_WITH_NOTHING]
     covered = found.get("covered_state_actions")
     if covered is not None:
         lines.append(f"The release says something about {100 * covered:.0f} % of what can be done where.")
@@ -149,8 +153,8 @@ def merit(document: Mapping[str, Any]) -> list[str]:
 
 
 COMPARED_WITH_NOTHING = (
-    "Better than current practice: not shown. That takes people who were not learned from, and the chances with "
-    "which their actions were chosen (discreet evaluate --log)."
+    "Better than current practice: not shown, for nobody has been asked. That takes people who were not "
+    "learned from, and the chances with which their actions were chosen (discreet evaluate --log)."
 )
 
 
@@ -182,9 +186,11 @@ def _declaration(document: Mapping[str, Any]) -> str:
     stated = document.get("declaration")
     if stated is None:
         return ""
+    how = "how finely each is cut follows from the declaration, the number of people and the budget by a public rule"
+    if document["algorithm"].get("chosen") in ("mode", "as now"):
+        how = "where each is cut was found by a private tree of what people do, among edges that were declared"
     return (
-        "<p>Columns were declared in order of importance; how finely each is cut follows from the declaration, the "
-        f"number of people and the budget by a public rule.</p>{_list(stated['columns'], 'ol')}"
+        f"<p>Columns were declared in order of importance; {how}.</p>{_list(stated['columns'], 'ol')}"
         f"<pre>{_escaped(stated['text'])}</pre><p>SHA-256 of the declaration: {_escaped(stated['digest'])}</p>"
     )
 

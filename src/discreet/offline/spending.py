@@ -377,6 +377,12 @@ def _recognised(line: Mapping[str, Any], digest: bytes | None) -> bool:
     return bool(commitment(bytes.fromhex(line["salt"]), digest) == line["commitment"])
 
 
+def committed_here(ledger: Path, found: str, digest: bytes) -> bool:
+    """Whether a ledger can show that a commitment is to the log with this digest."""
+    lines, _ = _lines(ledger, ledger.read_bytes())
+    return any(line["commitment"] == found and _recognised(line, digest) for line in _of(lines, "release"))
+
+
 def _limit(lines: Sequence[Mapping[str, Any]], limit: float | None) -> float | None:
     """The least that was ever declared."""
     declared = [float(line["total_epsilon"]) for line in _of(lines, "limit")]

@@ -222,8 +222,9 @@ class LoggedData:
 class OneStep:
     """One step of every user, chosen where the rows are; what comes out are sums over users.
 
-    Coins are functions of a user's name, her episode and step, and of a key: SHA-256, 52 bits of it. They look
-    independent and uniform to whoever does not know the key, and no user's name or rows change another's.
+    Coins are functions of a user's name, of which of her episodes and steps it is, and of a key. Of a name SHA-256
+    makes numbers that look independent and uniform to whoever does not know the key; of these, a cubic polynomial of
+    the step makes coins of which any four are independent. No user's name or rows change another's coins.
     """
 
     def __init__(self, engine: Engine, log: LogFormat, num_users: int, repairs: Repairs) -> None:
@@ -231,41 +232,55 @@ class OneStep:
 
     def ask(self, key: str, pilot: float) -> None:
         """Toss the users' coins: who is a pilot, and which step a pilot is asked for."""
-        self._engine.keep("asked", _asked(self._engine, self._log, key, pilot), True)
+        tossed, asked = _asked(self._engine, self._log, key, pilot)
+        self._engine.keep("tossed", tossed, True)
+        self._engine.keep("asked", asked, True)
 
     def visits(self) -> Ints:
         """(G·S·A,) How many pilots were in every cell at the step they were asked for."""
         log = self._log
-        rows = _kept_rows(log, None, "asked", ("pilot", "wanted"))
-        asked = f"CASE WHEN pilot AND step = wanted THEN {_cell(log)} ELSE -1 END"
+        rows = _kept_rows(log, None, "(SELECT * FROM asked WHERE pilot)", ("wanted",), led=False)
         found = self._engine.fetch(
-            f"SELECT cell, count(*) AS number FROM (SELECT {asked} AS cell FROM ({rows}) AS kept) AS asked_of "
-            "GROUP BY cell"
+            f"SELECT cell, count(*) AS number FROM (SELECT {_cell(log)} AS cell FROM ({rows}) AS kept "
+            "WHERE step = wanted) AS asked_of GROUP BY cell"
         )
         cell, number = (np.asarray(column, dtype=np.int64) for column in found.columns)
-        cut = self.repairs.rows - self.repairs.unreadable_rows - int(number.sum())
+        cut = self.repairs.rows - self.repairs.unreadable_rows - _number_kept(self._engine, log)
         self.repairs = replace(self.repairs, cut_rows=cut)
         visits = np.zeros(log.spec.stages * log.num_states * log.num_actions, dtype=np.int64)
-        visits[cell[cell >= 0]] = number[cell >= 0]
+        visits[cell] = number
         return visits
 
     def reports(self, weights: Floats) -> StepItems:
         """Everybody else reports her first step h with coin < w(cell)/(H − h), if there is one."""
         log = self._log
         self._engine.register("weights", pa.table({"of_cell": np.arange(weights.size), "weight": weights}))
-        coin = f"CAST({_coin(self._engine, _digest(self._engine, 'tag', _text('step')))} AS DOUBLE)"
+        others, led = "(SELECT * FROM asked WHERE NOT pilot)", _led(log)
+        rows = _kept_rows(log, None, others, ("steps", "place", *COEFFICIENTS), led=not led)
+        what = "steps" if led else f"{_code(log)} AS code, units"
+        coin = _step_coin(f"(place - 1) * {log.horizon} + step + 1")
         offered = (
-            f"SELECT person, episode, step, {_code(log)} AS code, units FROM (SELECT kept.*, {_cell(log)} AS cell "
-            f"FROM ({_kept_rows(log, None, 'asked', ('pilot', 'tag'))}) AS kept WHERE NOT pilot) AS others "
-            f"JOIN weights ON cell = of_cell WHERE {coin} * ({log.horizon} - step) < weight * {COINS}"
+            f"SELECT person, episode, step, {what} FROM (SELECT kept.*, {_cell(log)} AS cell FROM ({rows}) AS kept) "
+            f"AS placed JOIN weights ON cell = of_cell "
+            f"WHERE CAST({coin} AS DOUBLE) * ({log.horizon} - step) < weight * {PRIME}"
         )
-        first = (
-            f"SELECT min_by(code, step) AS code, min_by(units, step) AS units FROM ({offered}) AS offered "
-            "GROUP BY person, episode"
-        )
+        if led:  # what follows is looked for where it is reported
+            self._engine.keep(
+                "chosen",
+                "SELECT person AS of_person, episode AS of_episode, min(steps) AS steps, min(step) AS chosen "
+                f"FROM ({offered}) AS offered GROUP BY person, episode",
+                True,
+            )
+            kept = _kept_rows(log, None, "chosen", ("chosen",))
+            reported = f"SELECT {_code(log)} AS code, units FROM ({kept}) AS kept WHERE step = chosen"
+        else:
+            reported = (
+                f"SELECT min_by(code, step) AS code, min_by(units, step) AS units FROM ({offered}) AS offered "
+                "GROUP BY person, episode"
+            )
         found = self._engine.fetch(
             "SELECT code, count(*) AS number, CAST(sum(units) AS BIGINT) AS paid "
-            f"FROM ({first}) AS reported GROUP BY code"
+            f"FROM ({reported}) AS reported GROUP BY code"
         )
         code, number, paid = (np.asarray(column, dtype=np.int64) for column in found.columns)
         return StepItems(code, number, paid, self.num_users, log.episodes_per_user, self.repairs)
@@ -370,7 +385,7 @@ def prepare(engine: Engine, log: LogFormat) -> None:
     engine.keep("parsed", _parsed(engine, log, kinds), as_text)
     engine.keep("readings" if followed else "readings_alone", _reading(log, followed), False)
     if not followed:
-        engine.keep("readings", _followed(log), False)
+        engine.keep("readings", _followed(log, "readings_alone"), False)
     if log.enforce:
         engine.keep("episodes_read", _episodes(log), True)
         engine.keep("bounded", _bounded(log), True)
@@ -524,7 +539,9 @@ def _readable(log: LogFormat, steps: range) -> str:
     """Whether a row is about one of the steps and says what it must; never true where something is NULL."""
     S, flags = log.num_states - 1, _flagged(log)
     successor = f"{_follows(log)} OR no_successor"
-    if not (log.has_unknown or log.early_end == "absorb"):
+    if _led(log):
+        successor = "TRUE"  # what follows was made from the states: it is one of them or there is none
+    elif not (log.has_unknown or log.early_end == "absorb"):
         successor = _follows(log) if log.pooled else f"{successor} AND step = {log.horizon - 1}"
     successor += "".join(f" OR {flag}" for flag in flags if flag == "terminated" or log.has_unknown)
     return (
@@ -534,7 +551,12 @@ def _readable(log: LogFormat, steps: range) -> str:
     )
 
 
-def _followed(log: LogFormat) -> str:
+def _led(log: LogFormat) -> bool:
+    """Whether there is no column for the successor."""
+    return log.given is not None and "next_state" not in log.given
+
+
+def _followed(log: LogFormat, source: str) -> str:
     """Without a column for it, the successor is the state of the next step; nobody knows what follows a cut."""
     flags = "".join(f", {flag}" for flag in _flagged(log))
     known = f"step_after = CAST(step AS DOUBLE) + 1 AND state_after BETWEEN 0 AND {log.num_states - 1}"
@@ -545,8 +567,8 @@ def _followed(log: LogFormat) -> str:
         "SELECT followed.*, next_state IS NULL AS no_successor "
         f"FROM (SELECT person, episode, step, state, action, paid{flags}, "
         f"CASE WHEN {known} THEN state_after END AS next_state "
-        f"FROM (SELECT readings_alone.*, lead(step) {ordered} AS step_after, "
-        f"lead(state) {ordered} AS state_after FROM readings_alone) AS led) AS followed"
+        f"FROM (SELECT alone.*, lead(step) {ordered} AS step_after, "
+        f"lead(state) {ordered} AS state_after FROM {source} AS alone) AS led) AS followed"
     )
 
 
@@ -578,7 +600,7 @@ def _episodes(log: LogFormat) -> str:
         marks += ", min(stopped) AS stop"
     return (
         f"SELECT person, episode, count(*) AS logged, {readable} AS readable, {marks} "
-        f"FROM (SELECT person, episode, {marked} FROM readings) AS marked GROUP BY person, episode"
+        f"FROM (SELECT person, episode, {marked} FROM {_readings(log)}) AS marked GROUP BY person, episode"
     )
 
 
@@ -605,8 +627,8 @@ def _bounded(log: LogFormat) -> str:
         f"FROM episodes_read WHERE {whole}"
     )
     return (
-        f"SELECT person AS of_person, episode AS of_episode, {_length(log)} AS steps FROM ({placed}) AS placed "
-        f"WHERE place <= {int(log.episodes_per_user)} AND {_length(log)} > 0"
+        f"SELECT person AS of_person, episode AS of_episode, place, {_length(log)} AS steps FROM ({placed}) "
+        f"AS placed WHERE place <= {int(log.episodes_per_user)} AND {_length(log)} > 0"
     )
 
 
@@ -652,9 +674,25 @@ def _successor(log: LogFormat, looked_up: bool) -> str:
     return "CASE " + " ".join(f"WHEN {when} THEN {what}" for when, what in cases) + f" ELSE {last} END"
 
 
-def _kept_rows(log: LogFormat, shortcut: str | None, episodes: str = "bounded", more: Sequence[str] = ()) -> str:
-    """Rows that count; `more` columns are those of their `episodes`."""
-    source = "readings AS r"
+def _readings(log: LogFormat) -> str:
+    """The rows of somebody, perhaps without what follows them."""
+    return "readings_alone" if _led(log) else "readings"
+
+
+def _kept_rows(
+    log: LogFormat, shortcut: str | None, episodes: str = "bounded", more: Sequence[str] = (), led: bool = True
+) -> str:
+    """Rows that count; `more` columns are those of their `episodes`; without `led` what follows is not looked for.
+
+    Of episodes of which one step is `chosen`, only that and the next are looked at.
+    """
+    source = f"{'readings' if led else _readings(log)} AS r"
+    if led and _led(log) and "chosen" in more:
+        near = (
+            f"(SELECT alone.* FROM readings_alone AS alone JOIN {episodes} AS k ON alone.person = k.of_person "
+            "AND alone.episode = k.of_episode WHERE alone.step BETWEEN k.chosen AND k.chosen + 1)"
+        )
+        source = f"({_followed(log, near)}) AS r"
     condition = _readable(log, range(log.horizon))
     looked_up = shortcut is None and log.enforce
     if shortcut is not None:
@@ -666,8 +704,9 @@ def _kept_rows(log: LogFormat, shortcut: str | None, episodes: str = "bounded", 
     most = log.spec.reward_units
     rounded = f"CAST(floor(paid * {most} + 0.5) AS BIGINT)"
     units = f"CASE WHEN paid <= 0.0 THEN 0 WHEN paid < 1.0 THEN {rounded} ELSE {most} END"
-    following = _successor(log, looked_up)
-    columns = f"person, episode, step, state, action, {units} AS units, {following} AS next_state"
+    columns = f"person, episode, step, state, action, {units} AS units"
+    if led:
+        columns += f", {_successor(log, looked_up)} AS next_state"
     columns += "".join(f", {name}" for name in more)
     kept = f"SELECT {columns} FROM {source} WHERE {condition}"
     if not log.first_visits:
@@ -696,8 +735,9 @@ def _cell(log: LogFormat) -> str:
     return code if log.pooled else f"CAST(step AS BIGINT) * {S * A} + {code}"
 
 
-#: Coins are whole numbers below this.
-COINS = 2**52
+#: The coins of users are whole numbers below the first, those of steps below the second.
+COINS, PRIME = 2**52, 2**31 - 1
+COEFFICIENTS = ("k0", "k1", "k2", "k3")
 
 
 def _text(value: str) -> str:
@@ -710,27 +750,45 @@ def _digest(engine: Engine, *parts: str) -> str:
     return f"sha2({text}, 256)" if isinstance(engine, Spark) else f"sha256({text})"
 
 
-def _coin(engine: Engine, digest: str) -> str:
-    """The first 52 bits of a digest as a whole number."""
-    digits = f"substr({digest}, 1, 13)"
+def _coin(engine: Engine, digest: str, first: int = 1, length: int = 13) -> str:
+    """Some digits of a digest as a whole number."""
+    digits = f"substr({digest}, {first}, {length})"
     if isinstance(engine, Spark):
         return f"CAST(conv({digits}, 16, 10) AS BIGINT)"
     return f"CAST(concat('0x', {digits}) AS BIGINT)"
 
 
-def _asked(engine: Engine, log: LogFormat, key: str, pilot: float) -> str:
-    """The episodes that count with their coins: whether their user is a pilot, the step that is wanted of one, and a
-    tag from which the coins of steps are made."""
-    named, episode = _text("of_person"), _text("of_episode")
-    who = f"CASE WHEN {named} = '-0.0' THEN '0.0' ELSE {named} END"  # equal numbers are one user
-    first = _digest(engine, f"'{key}:user:'", who)
-    tag = _digest(engine, f"'{key}:episode:'", _text(f"length({who})"), "':'", who, "':'", episode, "':'")
-    tossed = (
-        f"SELECT of_person, of_episode, steps, {_coin(engine, first)} < {int(pilot * COINS)} AS pilot, {tag} AS tag "
-        "FROM bounded"
+def _asked(engine: Engine, log: LogFormat, key: str, pilot: float) -> tuple[str, str]:
+    """The episodes that count with their coins, in two queries: a digest of their user's name; then whether she is a
+    pilot, four numbers from which the coins of steps are made, and the step that is wanted of a pilot."""
+    named = _text("of_person")
+    who = f"CASE {named} WHEN '-0.0' THEN '0.0' ELSE {named} END"  # equal numbers are one user
+    tag = _digest(engine, f"'{key}:'", who)
+    tossed = f"SELECT of_person, of_episode, steps, place, {tag} AS tag FROM bounded"
+    numbers = ", ".join(
+        f"{_coin(engine, 'tag', 14 + 8 * i, 8)} % {PRIME} AS {name}" for i, name in enumerate(COEFFICIENTS)
     )
-    wanted = f"CAST(floor(CAST({_coin(engine, 'tag')} AS DOUBLE) * {log.horizon} / {COINS}) AS INT)"
-    return f"SELECT tossed.*, {wanted} AS wanted FROM ({tossed}) AS tossed"
+    coins = f"SELECT tossed.*, {_coin(engine, 'tag')} < {int(pilot * COINS)} AS pilot, {numbers} FROM tossed"
+    last = log.episodes_per_user * log.horizon
+    wanted = f"CAST(floor(CAST({_step_coin(f'{last} + place')} AS DOUBLE) * {log.horizon} / {PRIME}) AS INT)"
+    columns = ", ".join(("of_person", "of_episode", "steps", "place", "pilot", *COEFFICIENTS))
+    return tossed, f"SELECT {columns}, {wanted} AS wanted FROM ({coins}) AS coins"
+
+
+def _step_coin(number: str) -> str:
+    """k₀ + k₁x + k₂x² + k₃x³ modulo a prime at a whole number x."""
+    x, found = f"CAST({number} AS BIGINT)", "k3"
+    for name in ("k2", "k1", "k0"):
+        found = f"(({found} * ({x}) + {name}) % {PRIME})"
+    return found
+
+
+def _number_kept(engine: Engine, log: LogFormat) -> int:
+    """How many rows count."""
+    query = f"SELECT count(*) FROM ({_kept_rows(log, None, led=False)}) AS kept"
+    if log.early_end == "absorb":
+        query = "SELECT sum(steps) FROM bounded"
+    return _integers(engine, query)[0]
 
 
 def counting_query(log: LogFormat, shortcut: str | None = None) -> str:

@@ -1,7 +1,7 @@
-"""Discrete Laplace and discrete Gaussian noise: cryptographic bits, integers only, exactly the stated law.
+"""Discrete Laplace, Gaussian and geometric noise: cryptographic bits, integers only, exactly the stated law.
 
-Every law here is P(x) ∝ exp(−f(|x|)) on the integers, f(a) = a/scale or a²/(2σ²), drawn from the tables of
-envelope.py by compiled code. The proof is in noise.md.
+Every law here is P(x) ∝ exp(−f(|x|)) on the integers, f(a) = a/scale or a²/(2σ²), or the first on those that are not
+negative, drawn from the tables of envelope.py by compiled code. The proof is in noise.md.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from functools import cached_property
 from typing import cast
 
 import numpy as np
+import scipy
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
 
 from discreet.kernels.sampling import DONE, EXHAUSTED, draw
 from discreet.privacy.envelope import Envelope, check_scale, gaussian_envelope, laplace_envelope
@@ -137,8 +137,44 @@ class DiscreteGaussian:
             density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
             first = -z * density / self.sigma**2
             third = -(z**3 - 3 * z) * density / self.sigma**4
-            upper = ndtr(-z) + first / 24 - 7 * third / 5760
+            upper = scipy.special.ndtr(-z) + first / 24 - 7 * third / 5760
         return np.asarray(np.where(negative, 1 - upper, upper))
+
+
+@dataclass(frozen=True)
+class Geometric:
+    """P(X = x) = (1 − p)·pˣ on 0, 1, 2, …, p = exp(−1/t), t = scale: the law `NoiseSource.geometric` draws."""
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        check_scale(self.scale, "scale")
+        object.__setattr__(self, "scale", float(self.scale))
+
+    @property
+    def log_ratio(self) -> float:
+        """The least float ≥ 1/t: P(X ≥ x + 1) = exp(−1/t)·P(X ≥ x) for x ≥ 0."""
+        return DiscreteLaplace(self.scale).log_ratio
+
+    @property
+    def mean(self) -> float:
+        """p/(1−p)."""
+        return 1.0 / math.expm1(1.0 / self.scale)
+
+    @property
+    def variance(self) -> float:
+        """p/(1−p)² = 1/(4·sinh²(1/(2t)))."""
+        return 0.25 / math.sinh(0.5 / self.scale) ** 2
+
+    def pmf(self, x: ArrayLike) -> NDArray[np.float64]:
+        """P(X = x)."""
+        x = np.asarray(x, np.float64)
+        return np.asarray(np.where(x < 0, 0.0, -math.expm1(-1.0 / self.scale) * np.exp(-x / self.scale)))
+
+    def tail(self, x: ArrayLike) -> NDArray[np.float64]:
+        """P(X > x) = p^(⌊x⌋+1) for x ≥ 0, 1 below."""
+        floor = np.floor(np.asarray(x, np.float64))
+        return np.asarray(np.exp(-np.maximum(floor + 1.0, 0.0) / self.scale))
 
 
 # --- random bits ---
@@ -218,6 +254,22 @@ class NoiseSource:
         if sigma == 0:
             return np.zeros(shape, np.int64)
         return self._sample(gaussian_envelope(float(sigma)), shape)
+
+    def geometric(self, scale: float, shape: int | tuple[int, ...]) -> NDArray[np.int64]:
+        """Independent draws of `Geometric(scale)`; zeros for scale 0.
+
+        Discrete Laplace draws of which those below 0 are thrown away: what is left is geometric.
+        """
+        out = np.zeros(shape, np.int64)
+        if scale == 0:
+            return out
+        flat, filled = out.reshape(-1), 0
+        while filled < flat.size:
+            drawn = self.laplace(scale, 2 * (flat.size - filled) + 16)
+            kept = drawn[drawn >= 0][: flat.size - filled]
+            flat[filled : filled + kept.size] = kept
+            filled += kept.size
+        return out
 
     def _sample(self, envelope: Envelope, shape: int | tuple[int, ...]) -> NDArray[np.int64]:
         out = np.empty(shape, np.int64)

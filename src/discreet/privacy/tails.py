@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special, stats
+import scipy  # its parts are loaded where they are first used: they take longer than most fits
 
 Floats = npt.NDArray[np.float64]
 
@@ -101,13 +101,19 @@ def _closed_form(terms: Sequence[int], scale: float) -> Callable[[float], Floats
     k = np.arange(max(terms), dtype=np.float64)[None, :]
     log_q, log_1q = -1.0 / scale, math.log(-math.expm1(-1.0 / scale))
     log_1q2 = math.log(-math.expm1(-2.0 / scale))
-    first = special.gammaln(k + j) - special.gammaln(k + 1) - special.gammaln(j) + 2 * k * log_q - (k + j) * log_1q2
+    first = (
+        scipy.special.gammaln(k + j)
+        - scipy.special.gammaln(k + 1)
+        - scipy.special.gammaln(j)
+        + 2 * k * log_q
+        - (k + j) * log_1q2
+    )
     ratio = log_q - log_1q
     log_d = np.logaddexp.accumulate(first - k * ratio, axis=1) + k * ratio - log_1q + 2 * j * log_1q
     # Column m holds the partner of C(x+j−1, m), which is d_{j−1−m}.
     partner = (j - 1 - k).astype(np.int64)
     weights = np.where(partner >= 0, np.take_along_axis(log_d, np.maximum(partner, 0), axis=1), -np.inf)
-    weights -= special.gammaln(k + 1)
+    weights -= scipy.special.gammaln(k + 1)
 
     def log_tails(x: float) -> Floats:
         falling = np.log(np.maximum(x + j - 1 - k[:, :-1], 1.0))  # negative factors only meet weight −inf
@@ -185,7 +191,9 @@ def laplace_chernoff_log_tail(x: float, terms: int, scale: float) -> float:
         s = share / scale
         return -s * x - terms * math.log1p(-((math.sinh(s / 2.0) / half) ** 2))
 
-    found = optimize.minimize_scalar(exponent, bounds=(0.0, 1.0 - 1e-12), method="bounded", options={"xatol": 1e-12})
+    found = scipy.optimize.minimize_scalar(
+        exponent, bounds=(0.0, 1.0 - 1e-12), method="bounded", options={"xatol": 1e-12}
+    )
     return min(0.0, float(found.fun))
 
 
@@ -334,7 +342,7 @@ def weighted_width(scales: npt.ArrayLike, counters: float, beta: float, num_pref
         s = math.exp(log_share)
         return float(-np.log1p(-((s * shares) ** 2)).sum() + log_inverse) / s
 
-    found = optimize.minimize_scalar(bound, bounds=(-20.0, -1e-9), method="bounded", options={"xatol": 1e-9})
+    found = scipy.optimize.minimize_scalar(bound, bounds=(-20.0, -1e-9), method="bounded", options={"xatol": 1e-9})
     return largest * float(found.fun) * (1.0 + 1e-12)
 
 
@@ -422,7 +430,7 @@ def gaussian_union_width(
     surplus = np.array([_lattice_surplus(sigma, float(count)) for count in j]) if discrete else np.zeros(j.shape)
 
     def log_failure(e: float) -> float:
-        tails = special.log_ndtr(-e / deviations) + surplus
+        tails = scipy.special.log_ndtr(-e / deviations) + surplus
         if discrete:
             tails = np.minimum(tails, -0.5 * ((e + 1.0) / deviations) ** 2)
         return float(_log_sum(tails + shares).min()) + 1e-12
@@ -472,7 +480,7 @@ def vector_width(sigma: float, dimension: int, beta: float, vectors: int = 1) ->
     """Euclidean norm of Gaussian noise in d dimensions, exactly: σ·√(upper quantile of χ²_d)."""
     _check(beta, vectors)
     _check_scale(sigma)
-    return sigma * math.sqrt(float(stats.chi2.isf(beta / vectors, dimension))) * (1.0 + 1e-9)
+    return sigma * math.sqrt(float(scipy.special.chdtri(dimension, beta / vectors))) * (1.0 + 1e-9)
 
 
 # Binomial noise -----------------------------------------------------------------------------------------------------
@@ -492,7 +500,7 @@ def binomial_width(trials: int, probability: float, counters: float, beta: float
 
     def reach(p: float) -> float:
         """The least k − Mp with P(Q > k) ≤ share, Q ~ Bin(M, p)."""
-        law = stats.binom(trials, p)
+        law = scipy.stats.binom(trials, p)
         k = int(law.isf(share))
         while float(law.sf(k)) > share:
             k += 1

@@ -15,7 +15,7 @@ from discreet.releases.items import StepSpace
 
 #: Up to so many items every one of them is held (releases/histograms.py). Staged releases are held longer: what looks
 #: alike at all steps is then read together, which needs all items.
-DENSE_ITEMS, DENSE_STAGED_ITEMS = 20_000_000, 100_000_000
+DENSE_ITEMS, DENSE_STAGED_ITEMS = 30_000_000, 100_000_000
 
 
 @dataclass(frozen=True, eq=False)

@@ -102,6 +102,8 @@ class Experiment:
         if scale is not None and not (math.isfinite(scale) and scale >= 0):
             raise ValueError(f"confidence-scale is {scale}; it must be a number of at least 0")
         registry.sizes(self.place, self.states, self.horizon)
+        if isinstance(self.env, str):
+            object.__setattr__(self, "env", self.place.name)  # one name, however it was written
         entry = self.entry
         if entry.runner == "offline":
             raise ValueError(

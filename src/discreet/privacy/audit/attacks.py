@@ -37,7 +37,18 @@ from discreet.privacy.sums.epochs import Epochs
 from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.sums.toeplitz import Toeplitz
 from discreet.privacy.sums.tree import Tree
+from discreet.privacy.trust.behaviour import BehaviourTree, split_scores
+from discreet.privacy.trust.gains import (
+    LEAST_GAIN,
+    RETURN_BINS,
+    UNITS,
+    GainChoice,
+    GainMoments,
+    ReturnHistogram,
+    noisy,
+)
 from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.noisy_max import noisy_max
 from discreet.privacy.trust.one_hot import OneHot
 from discreet.privacy.trust.shuffle import Shuffle
 from discreet.privacy.trust.shuffler import noise_sums
@@ -148,6 +159,65 @@ def _one_hot(budget: Callable[[Settings], Budget]) -> Callable[[Settings], Game]
         return Game(s.epsilon, views, scores, exact, s.delta if gaussian else 0.0)
 
     return game
+
+
+def winners_game(scale: float, scores: Ints, claimed: float) -> Game:
+    """The winner of a noisy max whose scores (2, candidates) one person changes."""
+
+    def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+        won = noisy_max(np.tile(scores[world], (trials, 1)), scale, noise)
+        return np.asarray(won[:, None] == np.arange(scores.shape[1]), dtype=np.float64)
+
+    return Game(claimed, views, lambda view: np.concatenate([view, -view], axis=1))
+
+
+def _splits(s: Settings) -> Game:
+    """Replace one person: two splits are equally good in one world, in the other apart by twice her steps.
+
+    Two columns of two bins. The others take action 1 where both are low and action 0 where both are high. Her steps
+    with action 1 lie where only the first column is low, or only the second, and add to the side that is low.
+    """
+    tree = BehaviourTree(1, s.horizon, s.epsilon, math.inf)
+    crowd = [*[(0, 0, 1)] * 9, *[(1, 1, 0)] * (9 * s.horizon), *[(1, 0, 1)] * s.horizon]
+    found = []
+    for own in ((0, 1, 1), (1, 0, 1)):
+        steps = np.array([*crowd, *[own] * s.horizon], dtype=np.int64)
+        node, splits = np.zeros(len(steps), dtype=np.int64), (np.array([0, 1]), np.array([0, 0]))
+        found.append(split_scores(steps[:, :2].astype(np.uint8), steps[:, 2], node, 1, *splits)[0])
+    return winners_game(tree.split_scale, np.array(found), s.epsilon)
+
+
+def _choice(s: Settings) -> Game:
+    """Replace one person whose gains are the largest for one policy and the least for the other."""
+    choice = GainChoice(s.epsilon, 0.01)
+    best, worst = choice.utilities(np.array([math.inf, -math.inf]), 1.0)
+    gap = best - worst  # the others have made up for her in world 0
+    return winners_game(choice.scale, np.array([[-gap, best, worst + gap], [-gap, worst, best + gap]]), s.epsilon)
+
+
+def _comparison(s: Settings) -> Game:
+    """Replace one person in a comparison with current practice: her return, her gain and its square."""
+    third = s.epsilon / 3.0
+    histogram, moments = ReturnHistogram(third), GainMoments(third, third)
+    bare, source = GainMoments(math.inf, math.inf), NoiseSource.seeded(0)
+    worlds = []
+    for rate, gain in ((0.0, -LEAST_GAIN), (1.0, 0.0)):
+        counts = ReturnHistogram(math.inf).release(np.array([rate]), 0.0, 1.0, source)
+        sums = np.array(bare.release(np.array([gain]), 1.0, source)[:2]) * UNITS
+        worlds.append(np.concatenate([counts, sums]).astype(np.int64))
+    scales = np.array([*[histogram.scale] * RETURN_BINS, *moments.scales])
+    both = np.array(worlds)
+
+    def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+        rows = np.tile(both[world], (trials, 1))
+        parts = [noisy(rows[:, :RETURN_BINS], histogram.noise, histogram.scale, noise)]
+        parts += [noisy(rows[:, [RETURN_BINS + i]], moments.noise, moments.scales[i], noise) for i in (0, 1)]
+        return np.concatenate(parts, axis=1).astype(np.float64)
+
+    def scores(view: Floats) -> Floats:
+        return np.stack([laplace_score(view, both, scales), matches(view, both)], axis=1)
+
+    return Game(s.epsilon, views, scores)
 
 
 def _paper_losses(s: Settings) -> Game:
@@ -318,6 +388,9 @@ MECHANISMS: dict[str, Mechanism] = {
         "the same with Gaussian noise and (epsilon, delta)",
         _one_hot(lambda s: Budget.approximate(s.epsilon, s.delta)),
     ),
+    "splits": Mechanism("splits of a tree by the largest of noisy scores, geometric noise", _splits),
+    "choice": Mechanism("the best of two policies and none by noisy gains, geometric noise", _choice),
+    "comparison": Mechanism("returns and gains over current practice with Laplace noise", _comparison),
     "shuffle": Mechanism("counts of shuffled bits, the noise comes from all users of a batch", _shuffle),
     "paper-local": Mechanism("local noise as printed, 3H/epsilon: two episodes may share no cell", _local("paper")),
     "paper-tree": Mechanism(

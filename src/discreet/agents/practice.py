@@ -1,0 +1,72 @@
+"""Readings of what people do and what they are paid, and the grid that a tree makes of its columns."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from discreet.mdp import Floats, Ints
+from discreet.releases.trees import PrivateTree, Tree
+
+AS_NOW = -1
+#: Actions lead in a leaf by so many deviations of their noises, and bins of returns count from so many on.
+LEAD, SEEN = 1.0, 1.5
+#: Estimated shares of actions are kept above this.
+LEAST_SHARE = 0.02
+
+
+def commonest(found: PrivateTree) -> Ints:
+    """The commonest action of every leaf, or "as now" where noise may have made it so."""
+    ordered = np.sort(found.counts, axis=1)
+    if found.counts.shape[1] == 1:
+        return np.zeros(len(ordered), dtype=np.int64)
+    clear = ordered[:, -1] - ordered[:, -2] >= LEAD * found.deviation
+    return np.where(clear, found.counts.argmax(axis=1), AS_NOW).astype(np.int64)
+
+
+def shares(found: PrivateTree) -> Floats:
+    """(leaves, A): how often which action is taken, as far as the release can tell; uniform where it cannot."""
+    counts = np.maximum(found.counts, 0.0) + np.maximum(found.deviation, 1.0)
+    p = counts / counts.sum(axis=1, keepdims=True)
+    floored = np.maximum(p, LEAST_SHARE)
+    return np.asarray(floored / floored.sum(axis=1, keepdims=True))
+
+
+class Returns(NamedTuple):
+    """Of one step on average, over people: from noisy counts per bin."""
+
+    mean: float
+    deviation: float
+
+
+def returns(counts: Floats, low: float, high: float, noise: float) -> Returns:
+    """Mean and deviation over the bins that stand out; the middle and a quarter of the range where none does."""
+    width = (high - low) / counts.size
+    centres = low + (np.arange(counts.size) + 0.5) * width
+    kept = np.where(counts > SEEN * noise, counts, 0.0)
+    total = float(kept.sum())
+    if total <= 0.0:
+        return Returns((low + high) / 2.0, (high - low) / 4.0)
+    mean = float(kept @ centres) / total
+    return Returns(mean, math.sqrt(float(kept @ (centres - mean) ** 2) / total + width**2 / 12.0))
+
+
+class Cuts(NamedTuple):
+    """A tree written as a grid: the thresholds it uses per column, and the leaf of every cell (row-major)."""
+
+    thresholds: tuple[tuple[int, ...], ...]
+    leaf: Ints
+
+
+def cuts(tree: Tree, num_columns: int) -> Cuts:
+    """Every cell lies in one leaf: both sides of every split are unions of cells."""
+    used = [tuple(sorted(set(tree.thresholds[tree.columns == c].tolist()))) for c in range(num_columns)]
+    shape = [len(part) + 1 for part in used]
+    cells = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1)
+    inside = np.zeros((len(cells), num_columns), dtype=np.uint8)
+    for c, part in enumerate(used):
+        if part:  # a bin of the cell: its upper end, or one past the last threshold
+            inside[:, c] = np.append(part, part[-1] + 1)[cells[:, c]]
+    return Cuts(tuple(used), tree.leaves(inside))

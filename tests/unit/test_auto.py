@@ -1,0 +1,277 @@
+"""The learner for declared columns: its parts and their price, what it finds, and what its certificate says."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from discreet.agents.practice import AS_NOW
+from discreet.offline import auto, certificate, fitting
+from discreet.offline.claims import problems_of
+from discreet.offline.declaration import Column, Declaration
+from discreet.people.counting import LoggedData
+from discreet.people.logs import LogFormat
+from discreet.people.stays import DeclaredLog, read_stays
+from discreet.policy import Policy
+from discreet.privacy.accounting import Budget
+from discreet.privacy.noise import NoiseSource
+
+ONE = Budget.pure(1.0)
+COLUMNS = (Column("x", 0.0, 1.0, edges=(0.25, 0.5, 0.75)), Column("y", 0.0, 1.0), Column("ward", names=("A", "B")))
+
+
+def declared(**changes) -> Declaration:
+    facts = {"propensity": "p", "episodes_per_user": 1} | changes
+    return Declaration(COLUMNS, ("wait", "treat", "harm"), 4, **facts)
+
+
+def people(users: int, seed: int = 0, good: bool = True) -> dict[str, np.ndarray]:
+    """People do as the rule says half of the time: treat above .5. That pays, if it is `good`; harm never does."""
+    rng = np.random.default_rng(seed)
+    n = users * 4
+    x, y = rng.random(n), rng.random(n)
+    rule = (x > 0.5).astype(int)
+    action = np.where(rng.random(n) < 0.5, rule, rng.integers(0, 3, n))
+    p = np.where(action == rule, 0.5 + 1 / 6, 1 / 6)
+    right = (action == rule) if good else (action == 1 - rule)
+    reward = (rng.random(n) < 0.2 + 0.6 * right).astype(float)
+    return {
+        "user": np.repeat(np.arange(users), 4),
+        "step": np.tile(np.arange(4), users),
+        "action": np.array(["wait", "treat", "harm"])[action],
+        "reward": reward,
+        "p": p,
+        "x": x,
+        "y": y,
+        "ward": np.array(["A", "B"])[rng.integers(0, 2, n)],
+    }
+
+
+def log(users: int, seed: int = 0, good: bool = True) -> pa.Table:
+    return pa.table(people(users, seed, good))
+
+
+def plan(users: int, budget: Budget = ONE, **changes) -> auto.Plan:
+    options = {key: changes.pop(key) for key in ("neighbours", "safe") if key in changes}
+    declaration = declared(**changes)
+    neighbours = options.get("neighbours", "replace")
+    return auto.Plan(declaration, declaration.grid(users, budget, neighbours), users, budget, **options)
+
+
+# Parts and their price ----------------------------------------------------------------------------------------------
+
+
+def test_the_public_rule_says_how_the_budget_is_divided():
+    fewest, few, many = plan(1_999), plan(4_999), plan(5_000)
+    assert few.parts == many.parts == ("behaviour", "steps", "returns", "choice")
+    assert fewest.share == pytest.approx({"behaviour": 0.6, "returns": 0.1, "choice": 0.3})
+    assert plan(2_000).share == few.share
+    assert few.share == pytest.approx({"behaviour": 0.4, "steps": 0.35, "returns": 0.05, "choice": 0.2})
+    assert many.share == pytest.approx({"behaviour": 0.17, "steps": 0.65, "returns": 0.03, "choice": 0.15})
+    assert plan(4_999, neighbours="zero-out").share == many.share
+    assert plan(100, safe=True).share == {"behaviour": 1.0}
+    worth = math.sqrt(8 * 4 * 0.02)  # of ρ = .02 with four steps
+    assert plan(math.ceil(5_000 / worth), Budget.zcdp(0.02)).share["steps"] == pytest.approx(0.65 * 0.02)
+    assert plan(math.ceil(5_000 / worth) - 1, Budget.zcdp(0.02)).share["steps"] == pytest.approx(0.35 * 0.02)
+    assert [plan(n).depth for n in (10_000, 50_000, 500_000)] == [3, 4, 5]
+
+
+@pytest.mark.parametrize("neighbours", ["replace", "zero-out"])
+@pytest.mark.parametrize("episodes", [1, 3])
+@pytest.mark.parametrize("users", [1_000, 20_000])
+@pytest.mark.parametrize("safe", [False, True])
+@pytest.mark.parametrize(
+    "budget", [Budget.pure(0.7), Budget.zcdp(0.02), Budget.zcdp(0.02, 1e-6), Budget.approximate(1.0, 1e-6)]
+)
+def test_all_parts_together_cost_exactly_the_budget(budget, safe, users, episodes, neighbours):
+    made = plan(users, budget, safe=safe, episodes_per_user=episodes, neighbours=neighbours)
+    found = made.guarantee(NoiseSource.secure())
+    assert found.neighbours == neighbours
+    assert found.unit == f"user ({episodes} episode{'s' if episodes > 1 else ''})"
+    if budget.kind == "pure":
+        assert (found.epsilon, found.delta) == (0.7, 0.0)
+        spent = sum(entry.cost for entry in found.entries)
+        assert 0.7 * (1 - 1e-8) < spent <= 0.7
+    else:
+        total = budget.total("gaussian")
+        assert total * (1 - 1e-8) < sum(entry.rho for entry in found.entries) <= total * (1 + 1e-12)
+        assert budget.epsilon is None or found.epsilon == 1.0
+
+
+def test_shares_are_those_of_the_design():
+    cost = {entry.statistic: entry.cost for entry in plan(20_000).entries()}
+    assert cost == pytest.approx(
+        {"splits": 0.75 * 0.17, "leaf actions": 0.25 * 0.17, "steps": 0.65, "returns": 0.03, "choice": 0.15}
+    )
+    rho = {entry.statistic: entry.rho for entry in plan(20_000, Budget.zcdp(0.1)).entries()}
+    assert rho == pytest.approx({name: share * 0.1 for name, share in cost.items()})
+
+
+def test_too_few_users_are_refused_before_anything_is_spent(tmp_path):
+    made = plan(300)
+    assert made.too_few is not None
+    assert plan(made.grid.users_needed).too_few is None
+    path = tmp_path / "log.parquet"
+    pq.write_table(log(300), path)
+    with pytest.raises(ValueError, match=r"300 users are too few for .* nothing was spent; go on with --anyway"):
+        fitting.fit(path, declared(), Budget.pure(1.0))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["log.parquet"]
+    fitted = fitting.fit(path, declared(), Budget.pure(1.0), anyway=True)
+    assert fitted.certificate["algorithm"]["name"] == "columns"
+    assert "users × ε is below 2000" in fitted.certificate["algorithm"]["why"]
+
+
+# Counting -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+@pytest.mark.parametrize("gaussian", [True, False])
+def test_steps_are_counted_as_the_database_counts_them(gaussian, pooled):
+    """Two stays per user of unequal length, of which some end early."""
+    table = people(60)
+    table["episode"] = table["step"] // 2
+    table["step"] = table["step"] % 2
+    kept = np.random.default_rng(3).random(240) < 0.8
+    table = pa.table({name: column[kept] for name, column in table.items()})
+    declaration = replace(declared(episodes_per_user=2, pooled=pooled), horizon=3)
+    budget = Budget.zcdp(1e4) if gaussian else Budget.pure(1e3)
+    grid = declaration.grid(60, budget)
+    made = auto.Plan(declaration, grid, 60, budget)
+    opened = DeclaredLog(table, declaration)
+    engine, form = opened.gridded(grid)
+    form = replace(form, first_visits=made.first_visits)
+    data = LoggedData(engine, form)
+    expected = data.counts()
+    made = replace(made, ends=data.log.has_ended, unknown=data.log.has_unknown)
+    found = auto.step_counts(opened.stays(), made)
+    assert found.first_visits == expected.first_visits
+    np.testing.assert_array_equal(found.transitions, expected.transitions)
+    np.testing.assert_array_equal(found.reward_sums, expected.reward_sums)
+
+
+# What is learned ----------------------------------------------------------------------------------------------------
+
+
+def followed(policy: Policy, rule) -> float:
+    """How often a policy does as a rule says."""
+    rng = np.random.default_rng(9)
+    records = [{"x": float(x), "y": float(y), "ward": "B"} for x, y in rng.random((300, 2))]
+    return float(np.mean([policy.act(record, step=0) == rule(record["x"]) for record in records]))
+
+
+def sensible(x: float) -> str:
+    return "treat" if x >= 0.5 else "wait"
+
+
+def test_a_good_practice_is_followed_and_a_bad_one_is_left():
+    good = fitting.fit(log(8_000), declared(), Budget.pure(2.0), seed=1)
+    assert good.certificate["algorithm"]["chosen"] in ("mode", "one-hot")
+    assert followed(good.policy, sensible) > 0.95
+    bad = fitting.fit(log(8_000, good=False), declared(), Budget.pure(8.0), seed=1)
+    assert bad.certificate["algorithm"]["chosen"] == "one-hot"
+    assert followed(bad.policy, lambda x: "wait" if x >= 0.5 else "treat") > 0.85
+    safe = fitting.fit(log(8_000, good=False), declared(), Budget.pure(2.0), seed=1, safe=True)
+    assert followed(safe.policy, sensible) > 0.95  # what most people do, good or bad
+
+
+def test_without_propensities_they_are_estimated_from_the_tree():
+    found = fitting.fit(log(8_000), declared(propensity=None), Budget.pure(2.0), seed=2)
+    assert found.certificate["algorithm"]["propensities"] == "estimated"
+    assert followed(found.policy, sensible) > 0.95
+
+
+def test_where_everything_is_worse_people_do_as_now(monkeypatch):
+    monkeypatch.setattr(auto.GainChoice, "choose", lambda self, gains, unit, source: 0)
+    found = fitting.fit(log(6_000), declared(), Budget.pure(1.0), seed=2)
+    assert found.certificate["algorithm"]["chosen"] == "as now"
+    assert found.policy.act({"x": 0.9, "y": 0.1, "ward": "A"}, step=0) == "as now"
+
+
+def test_people_without_a_row_that_counts_are_people_still():
+    table = people(6_000)
+    table["x"][:400] = np.nan  # the first hundred
+    stays = read_stays(pa.table(table), declared())
+    assert stays.num_users == 6_000
+    found = auto.learn(stays, plan(6_000), NoiseSource.seeded(0))
+    assert (found.actions >= AS_NOW).all()
+
+
+def test_a_log_in_which_nothing_counts_is_learned_from():
+    table = people(40)
+    table["x"][:] = np.nan
+    for safe in (False, True):
+        stays = read_stays(pa.table(table), declared())
+        found = auto.learn(stays, plan(40, Budget.pure(200.0), safe=safe), NoiseSource.seeded(0))
+        assert found.actions.shape[0] == 4
+
+
+# The certificate ----------------------------------------------------------------------------------------------------
+
+SHAPES = {
+    "pure": (Budget.pure(1.0), {}),
+    "few": (Budget.pure(0.5), {}),
+    "very few": (Budget.pure(0.3), {}),
+    "gaussian": (Budget.approximate(1.0, 1e-6), {}),
+    "zero-out": (Budget.zcdp(0.02), {"neighbours": "zero-out"}),
+    "safe": (Budget.pure(1.0), {"safe": True}),
+}
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def fitted(request):
+    budget, options = SHAPES[request.param]
+    return fitting.fit(log(6_000), declared(), budget, seed=3, **options)
+
+
+def test_the_certificate_is_derived_again(fitted, tmp_path):
+    fitted.save(tmp_path / "policy")
+    assert certificate.verify(tmp_path / "policy", allow_simulation=True).problems == ()
+    assert Policy.load(tmp_path / "policy").grid == fitted.policy.grid
+
+
+def test_forged_certificates_are_caught(fitted):
+    whole = json.loads(json.dumps(fitted.certificate)) | {"digests": {}}
+    assert problems_of(whole, fitted.policy) == []
+
+    def ledger(name, **changes):
+        return [{**line, **(changes if line["statistic"] == name else {})} for line in whole["ledger"]]
+
+    def settings(**changes):
+        return {"algorithm": whole["algorithm"] | changes}
+
+    forgeries = [
+        *({"ledger": ledger(line["statistic"], scale=line["scale"] / 2)} for line in whole["ledger"]),
+        *({"ledger": ledger(line["statistic"], sensitivity=line["sensitivity"] / 2)} for line in whole["ledger"]),
+        *({"ledger": ledger(line["statistic"], cost=line["cost"] / 2)} for line in whole["ledger"]),
+        *({"ledger": [other for other in whole["ledger"] if other != line]} for line in whole["ledger"]),
+        {"ledger": ledger("splits", uses=1)},
+        {"ledger": ledger("splits", mechanism="discrete-laplace")},
+        {"ledger": ledger("leaf actions", mechanism="noisy-max")},
+        settings(chosen="whatever"),
+        settings(parts=["steps"]),
+        settings(depth=2),
+        settings(noise_per_leaf_count=1.0),
+        settings(why="because"),
+        settings(propensities="guessed"),
+    ]
+    for forged in forgeries:
+        try:
+            found = problems_of(whole | forged, fitted.policy)
+        except certificate.UNREADABLE:
+            continue
+        assert found, forged
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="safe is for declared columns"):
+        fitting.fit(log(6_000), declared(), Budget.pure(1.0), safe=True, algorithm="one-hot")
+    with pytest.raises(ValueError, match="columns learns from declared columns"):
+        fitting.fit(log(6_000), LogFormat(2, 2, 2), Budget.pure(1.0), algorithm="columns")
+    with pytest.raises(ValueError, match="is in no paper"):
+        fitting.fit(log(6_000), declared(), Budget.pure(1.0), algorithm="columns", mode="paper")
