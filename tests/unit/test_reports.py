@@ -339,6 +339,19 @@ def test_what_would_void_the_calibration_is_refused():
         Reports(Budget.pure(1.0)).open(tiny(reward_range=None), 5, NoiseSource.seeded(0))
 
 
+def test_an_announcement_that_is_refused_changes_nothing():
+    stream, users = opened(2)
+    stream.begin(announced(stream.alphabet, (0,)))
+    for bad in (announced(stream.alphabet, ()), announced(Items.of(3, 2, 2, True), (0,))):
+        with pytest.raises(ValueError, match=r"empty|shape"):
+            stream.begin(bad)
+    twin, _ = opened(2)
+    twin.begin(announced(twin.alphabet, (0,)))
+    for each in (stream, twin):
+        each.add(Episodes(users.states[:2], users.actions[:2], users.rewards[:2]))
+    assert np.array_equal(stream.release().histogram, twin.release().histogram)
+
+
 def test_the_alphabet_lists_what_can_be_reported():
     S, A, H = 3, 2, 4
     pooled = Items.of(S, A, H, True, PublicStructure(np.eye(S)[0]))

@@ -102,10 +102,11 @@ class ReportStream(Keeper, ABC):
             raise ValueError("the plan announces no targets; users would not know what to report")
         if targets.cells.shape != (self.alphabet.num_rows,):
             raise ValueError(f"the target set has shape {targets.cells.shape}; expected ({self.alphabet.num_rows},)")
-        self._items, self._place = numbered(self.alphabet, targets)
-        if self._items.size == 0:
+        items, place = numbered(self.alphabet, targets)
+        if items.size == 0:
             raise ValueError("the target set is empty; at least one cell must be asked for")
-        self._targets, self._tally = targets, np.zeros(self._items.size, dtype=np.int64)
+        self._targets, self._items, self._place = targets, items, place
+        self._tally = np.zeros(items.size, dtype=np.int64)
 
     def _announced(self) -> Targets:
         if self._targets is None:
