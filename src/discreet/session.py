@@ -130,11 +130,13 @@ class Session:
 
     def add(self, people: Episodes | Counts, *losses: Floats) -> None:
         """People of the open epoch who have not been seen before; against an adversary, with their loss tables."""
+        if self.ended:
+            raise ValueError(f"all {self.num_episodes:,} people have come; nobody else can be added")
         if self._epoch is None:
             raise ValueError("no epoch is open; announce one before people are added")
         users = people.num_episodes if isinstance(people, Counts) else len(people)
         if users > self.room:
-            raise ValueError(f"{users:,} people came and the open epoch has room for {self.room:,}; nobody was added")
+            raise ValueError(f"{users:,} came and the open epoch has room for {self.room:,}; nobody was added")
         self._stream.add(people, *losses)
         self.done += users
         self.room -= users

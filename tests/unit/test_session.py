@@ -156,10 +156,10 @@ def test_what_comes_out_of_turn_is_refused_in_one_sentence_and_changes_nothing()
         ValueError, match=r"^the open epoch still waits for 4 of 4 people; add those who do not report"
     ):
         session.release()
-    with pytest.raises(ValueError, match=r"^5 people came and the open epoch has room for 4; nobody was added$"):
+    with pytest.raises(ValueError, match=r"^5 came and the open epoch has room for 4; nobody was added$"):
         session.add(simulator.rollout(epoch.plan.policy, 5))
     session.add(simulator.rollout(epoch.plan.policy, 3))
-    with pytest.raises(ValueError, match=r"^2 people came and the open epoch has room for 1; nobody was added$"):
+    with pytest.raises(ValueError, match=r"^2 came and the open epoch has room for 1; nobody was added$"):
         session.add(simulator.rollout(epoch.plan.policy, 2))
     with pytest.raises(ValueError, match=r"^the open epoch still waits for 1 of 4 people;"):
         session.release()
@@ -168,13 +168,16 @@ def test_what_comes_out_of_turn_is_refused_in_one_sentence_and_changes_nothing()
     with pytest.raises(ValueError, match="room for 0"):
         session.add(someone)
     session.release()
-    for _ in range(2):
-        fill(session, simulator)
-        session.release()
+    fill(session, simulator)
+    session.release()
+    fill(session, simulator)
     assert session.ended
+    with pytest.raises(ValueError, match=r"^all 10 people have come; nobody else can be added$"):
+        session.add(someone)
+    session.release()
     with pytest.raises(ValueError, match=r"^all 10 people have come; nobody is left for another epoch$"):
         session.announce()
-    with pytest.raises(ValueError, match="no epoch is open"):
+    with pytest.raises(ValueError, match=r"^all 10 people have come; nobody else can be added$"):
         session.add(someone)
     assert repr(session) == "Session(10 of 10 people)"
 
@@ -206,7 +209,7 @@ def test_sums_enter_with_the_number_of_people_they_are_of():
     session, simulator = small_session()
     spec = CountSpec.for_episodes(3, 2, 4, False, 10)
     sums = Counts.of(simulator.rollout(session.announce().plan.policy, 5), spec)
-    with pytest.raises(ValueError, match="5 people came and the open epoch has room for 4"):
+    with pytest.raises(ValueError, match="5 came and the open epoch has room for 4"):
         session.add(sums)
     session.add(Counts.of(simulator.rollout(session.announce().plan.policy, 4), spec))
     assert session.release().num_episodes == 4
