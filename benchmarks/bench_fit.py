@@ -46,7 +46,7 @@ def write_log(path: Path, rows: int, states: int, actions: int, successors: bool
 
 def large_logs(folder: Path, n: int = ROWS) -> list[Row]:
     """Without a column for the successor, with it, and with gaps, so that all episodes must be looked up; all steps
-    of a user (Gaussian noise), and one (pure ε)."""
+    of a user (ε above 2), and one."""
     found = []
     for name, query, successors, missing, target in (
         ("no next_state", LEAD, False, 0.0, 0.5),
@@ -64,7 +64,7 @@ def large_logs(folder: Path, n: int = ROWS) -> list[Row]:
         with duckdb.connect() as connection:
             text = query.format(f"read_parquet('{path}')")
             works = {
-                "all steps": partial(fitted, log, Budget.approximate(1.0, 1e-6)),
+                "all steps": partial(fitted, log, Budget.pure(3.0)),
                 "one step per user": partial(fitted, log, Budget.pure(1.0)),
                 "bounds not enforced": partial(fitted, trusted, Budget.pure(1.0)),
             }

@@ -367,7 +367,7 @@ def both_releases(items: SparseItems, cells: Items, seed: int, sd: float = 3.0):
 def test_readings_plans_and_values_are_those_of_the_dense_release(items, cells, strictness):
     rewards = None
     if items.known_rewards:
-        rewards = np.random.default_rng(8).random((items.stages, 4, 2))
+        rewards = np.where(items.possible, np.random.default_rng(8).random((items.stages, 4, 2)), 0.0)
     ended = 0.4 if items.absorbing else 0.0
     items, cells = replace(items, ended=ended), replace(cells, ended=ended)
     table, thin = both_releases(items, cells, 3)
@@ -386,6 +386,9 @@ def test_readings_plans_and_values_are_those_of_the_dense_release(items, cells, 
     followed = rule.values(table, dense_reading, plan.actions)[1]
     assert agent.plan_in(thin, reading, plan.actions).values == pytest.approx(followed)
     assert agent.plan_in(thin, reading, actions).values == pytest.approx(value)
+    if items.successors is not None:  # impossible actions are taken in no state that has a possible one
+        where = np.minimum(np.arange(3), items.stages - 1)[:, None], np.arange(4), plan.actions
+        assert (items.possible[where] | ~items.possible.any(axis=-1)[where[:2]]).all()
     plain = _plain(dense_reading, cells, plan.actions, rewards)
     assert agent.plain_values(thin, reading, plan.actions, 0.0) == pytest.approx(plain)
     proved = histogram_lower_values(replace(table, total_width=1e9), plan.actions, 500, rewards, -0.3)

@@ -101,6 +101,7 @@ class SparseOneHotVI:
             self.certain(release),
             estimate.counts,
             estimate.known,
+            items.possible.reshape(-1),
             estimate.deviation,
             rule.confidence_scale,
             rule.wary_hiding if estimate.wary else rule.hiding,

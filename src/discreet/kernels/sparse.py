@@ -17,6 +17,7 @@ def cautious_values(
     means: Floats,  # (C,) rewards that are certain, or (0,)
     counts: Floats,  # (C,)
     known: NDArray[np.bool_],  # (C,)
+    possible: NDArray[np.bool_],  # (C,)
     sd: float,
     confidence: float,
     hiding: float,
@@ -31,7 +32,7 @@ def cautious_values(
     values: Floats,  # (H+1, Y) out
     actions: Ints,  # (H, S) out
 ) -> None:
-    """As `kernels.one_hot.cautious_values`, over the items that are there."""
+    """As `kernels.one_hot.cautious_values`, over the items that are there; of equal actions a possible one."""
     H, S = actions.shape
     A, Y = num_actions, places
     certain_rewards, follow = means.shape[0] > 0, policy.shape[0] > 0
@@ -48,7 +49,7 @@ def cautious_values(
         for y in range(Y):
             low, high = min(low, V[y]), max(high, V[y])
         for s in range(S):
-            best, best_quality = 0, -np.inf
+            best, best_quality, fair = 0, -np.inf, False
             for j in range(A):
                 a = (turn[s] + h + j) % A
                 if follow and a != policy[h, s]:
@@ -85,8 +86,8 @@ def cautious_values(
                     q = mean - confidence * (np.sqrt(2.0 * variance * iota / n) + (high - low) * iota / (3.0 * n))
                     q -= min(1.0, hiding * sd / n) * (mean - low) + spread * sd / n * np.sqrt(upside)
                     q = min(max(q, bottom) + certain, top)
-                if q > best_quality:
-                    best, best_quality = a, q
+                if q > best_quality or (q == best_quality and possible[c] and not fair):
+                    best, best_quality, fair = a, q, possible[c]
             actions[h, s] = best
             values[h, s] = best_quality
 
