@@ -171,12 +171,14 @@ def test_r10_the_offline_bounds():
 
 def test_r10_the_linear_bound():
     """d = 4, H = 2, ρ = ½, κ = ¼, K = 100: L, E and D by their formulas."""
-    facts = Facts(2, 2, 2, 100, rho=0.5, features=Features(4, 0, 0.25, lambda users: 10 / math.sqrt(users)))
+    facts = Facts(2, 2, 2, 100, rho=0.5, features=Features(4, 0, 0.25, lambda users: 20 / math.sqrt(users)))
     L = 4 * math.sqrt(5 * 2 * 4 * math.log(800) / 0.5)
     E = math.sqrt(10 * 2 * 4 / 0.5) * (2 + (math.log(100) / 4) ** (2 / 3))
     assert theory.vapvi_noise(facts) == (pytest.approx(L), pytest.approx(E))
     D = 4 * L / 0.25 + 16 * E * 2 / 0.125 + 8 * 2
-    assert value(theory.dp_vapvi, facts) == pytest.approx(2 * 1.0 + D * 2 / 100)
+    assert value(theory.dp_vapvi, facts) == pytest.approx(2 * 2.0 + D * 2 / 100)
+    assert value(theory.dp_vapvi, replace(facts, reward=3.0)) == pytest.approx(3 * (4.0 + D * 2 / 100))
+    assert theory.dp_vapvi(replace(facts, reward=3.0)).trivial == 6.0
     needed = theory.vapvi_burn_in(facts)
     log = math.log(160)
     assert needed["M1"] == pytest.approx(128 * 16 * log * 16)
@@ -184,6 +186,84 @@ def test_r10_the_linear_bound():
     assert needed["M3"] == pytest.approx(512 * 16 * log * 16)
     assert needed["M4"] == pytest.approx(max(4 * L**2 / 1, 64 * E**2 * 16))
     assert theory.dp_vapvi(facts).holds is False
+
+
+def test_r10_budgets_divide_what_privacy_costs():
+    """Half the budget doubles the price term, and only it."""
+    adversarial = Facts(4, 2, 3, 400, positions=9, support=5.0)
+    priced = [
+        (theory.uc_o_reps_private, adversarial, 1458.0),
+        (theory.uc_o_reps_private, replace(adversarial, model="local"), 1458.0 * 20),
+        (theory.uob_lbps_private, adversarial, 3240.0),
+        (theory.uob_lbps_private, replace(adversarial, model="local"), 6561.0 * 2 * 9 * 20),
+        (theory.sdp_pe_private, Facts(2, 2, 2, 400, 1.0, "shuffle"), 2048.0),
+    ]
+    for theorem, facts, price in priced:
+        half = replace(facts, epsilon=0.5)
+        assert value(theorem, half) - value(theorem, facts) == pytest.approx(price), theorem.__name__
+    assert theory.printed_loss_error(replace(adversarial, epsilon=0.5)) == pytest.approx(18 * 2 * math.log(400))
+    assert theory.printed_offline_error(Facts(3, 2, 2, 400, 0.5)) == 4.0
+
+
+def test_r10_the_printed_errors():
+    """S = 2, A = 3, H = 4, K = 100, ε = ½, β = 0.1: E1 = 24·ln^{1.5}(100)·ln(72000); locally 48·√(100·ln 144000)."""
+    assert theory.printed_count_error(SMALL) == 8.0
+    local = replace(SMALL, model="local")
+    assert theory.printed_count_error(local) == 80.0
+    assert theory.printed_loss_range(local) == 80.0
+    root = math.log(100) ** 1.5
+    assert theory.printed_heavy_error(SMALL, False) == pytest.approx(24 * root * math.log(72_000))
+    assert theory.printed_heavy_error(SMALL, True) == pytest.approx(24 * root * math.log(144_000))
+    assert theory.printed_heavy_error(local, False) == pytest.approx(48 * math.sqrt(100 * math.log(144_000)))
+    assert theory.printed_heavy_error(local, True) == pytest.approx(48 * math.sqrt(100 * math.log(288_000)))
+
+
+def test_r10_the_joint_lower_bound_with_heavier_tails():
+    """v = ½, n = 2, A = 3, K = 1000, ε = ¼: rate 12·25·¼·1000/(2·2) = 18750; at Δ = 0.01, Δ³ = 10⁻⁶."""
+    facts = Facts(4, 3, 1, 1000, 0.25, moments=Moments(0.5, 1.0, 0.1))
+    assert theory.joint_lower_bound(facts, 0.01) == pytest.approx(0.625 * math.exp(-0.01875))
+    assert theory.best_joint_gap(facts) == pytest.approx((1 / 3 / 18750) ** (1 / 3))
+    assert (
+        theory.no_heavy_learner(facts).trivial == theory.no_heavy_learner_proved(facts).trivial == pytest.approx(200)
+    )
+
+
+def test_bounds_are_stated_for_small_budgets_only_where_print_says_so():
+    for theorem in (theory.heavy_ucbvi, theory.heavy_ucbpo, theory.no_heavy_learner):
+        assert theorem(replace(HEAVY, epsilon=1.0)).holds is True
+        assert theorem(replace(HEAVY, epsilon=1.01)).holds is False
+    assert theory.heavy_ucbvi(replace(HEAVY, epsilon=1.01, episodes=10**9)).vacuous
+    assert theory.sdp_pe_private(replace(SMALL, epsilon=0.99)).holds is True
+    assert theory.sdp_pe_private(replace(SMALL, epsilon=1.0)).holds is False
+    assert theory.dp_ucbvi_private(replace(SMALL, epsilon=9.0)).holds is None
+
+
+def test_what_every_policy_has():
+    assert SMALL.steps == 400
+    assert SMALL.x == 8
+    assert SMALL.effective_support == pytest.approx(8 * math.sqrt(3))
+    assert replace(SMALL, positions=5).x == 5
+    for theorem in (theory.no_learner, theory.no_bandit_learner, theory.dp_ucbvi_proved):
+        assert theorem(replace(SMALL, reward=2.0)).trivial == 800
+
+
+def test_each_part_of_the_linear_burn_in_can_be_the_largest():
+    """Sizes at which the other alternatives of M₁ … M₄ decide."""
+
+    def needed(H: int, d: int, kappa: float, rho: float, ridge: float = 1.0) -> dict[str, float]:
+        return theory.vapvi_burn_in(
+            Facts(2, 2, H, 100, rho=rho, features=Features(d, 0, kappa, lambda K: 1.0)), ridge
+        )
+
+    L, E = theory.vapvi_noise(Facts(2, 2, 1, 100, rho=1e-9, features=Features(2, 0, 0.5, lambda K: 1.0)))
+    tiny = needed(1, 2, 0.5, 1e-9)
+    assert tiny["M1"] == pytest.approx(math.sqrt(2) * L / 1.0)
+    assert tiny["M4"] == pytest.approx(max(L**2, 4 * E**2))
+    assert needed(1, 2, 50.0, 1e9)["M1"] == pytest.approx(128 * math.log(40))
+    assert needed(1, 2, 50.0, 1e9, 1e6)["M1"] == pytest.approx(2e6)
+    assert needed(2, 2, 0.5, 1.0, 1e9)["M3"] == pytest.approx(4e9 * 4 / 0.5)
+    assert needed(9, 2, 0.5, 1.0)["M2"] == pytest.approx(9**14 * 2 * 32)
+    assert needed(2, 2, 1e9, 1e9)["M4"] == pytest.approx(16e9)
 
 
 # Quantities of problems ---------------------------------------------------------------------------------------------
@@ -284,7 +364,8 @@ def test_upper_bounds_grow_with_the_problem_and_fall_with_the_budget(theorem, fa
     for bigger in ("states", "actions", "horizon", "episodes"):
         assert value(theorem, replace(facts, **{bigger: 2 * getattr(facts, bigger)})) >= here * (1 - 1e-12)
     assert value(theorem, replace(facts, epsilon=2 * facts.epsilon)) <= here
-    assert here / facts.steps >= value(theorem, replace(facts, episodes=100 * facts.episodes)) / (100 * facts.steps)
+    many, more = (replace(facts, episodes=factor * max(facts.episodes, 1000)) for factor in (1, 100))  # full stages
+    assert value(theorem, many) / many.steps >= value(theorem, more) / more.steps
 
 
 @pytest.mark.parametrize("theorem", ONLINE, ids=lambda t: t.__name__)
