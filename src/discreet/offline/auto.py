@@ -33,8 +33,8 @@ from discreet.problem import Mask
 from discreet.releases.histograms import Cells
 from discreet.releases.trees import PrivateTree
 
-#: How the budget is divided, from how many users × ε on. With few of them the histogram is not to be trusted: alone it
-#: was worse than doing nothing on four problems of eight with 1000 users and ε = 1. With very few it is not made.
+#: How the budget is divided, from how many users × ε on. With few of them the histogram is not to be trusted: alone
+#: it was worse than doing nothing on four problems of eight with 1000 users and ε = 1. With very few it is not made.
 SHARES: Mapping[float, Mapping[str, float]] = {
     5_000.0: {"behaviour": 0.17, "steps": 0.65, "returns": 0.03, "choice": 0.15},
     2_000.0: {"behaviour": 0.4, "steps": 0.35, "returns": 0.05, "choice": 0.2},
