@@ -293,12 +293,28 @@ def test_a_test_pays_as_long_as_what_it_may_win_is_more_than_what_it_costs():
     assert agent_module.worth_testing(np.array([34.0, 1.0]), np.array([0.0, 1e12])).tolist() == [0.0, 4.0]
 
 
+def test_unknown_cells_may_pay_everything_until_something_good_is_known():
+    assert agent_module.hoped_for(np.zeros(30)) == 1.0
+    few, many = (agent_module.hoped_for(np.append(1.0, np.zeros(n))) for n in (5, 60))
+    assert few == pytest.approx(1 / 6 + 0.6 * math.sqrt(2 / 7))
+    assert many < few < 1.0
+    assert agent_module.hoped_for(np.append(0.01, np.zeros(30))) > 0.98  # a small reward does not end the search
+
+
 def test_one_outcome_per_cell_needs_fewer_reports():
     nothing = Reading.nothing(np.ones((40, 4), dtype=bool))
     narrow, wide = (replace(nothing, branching=np.tile(row, (40, 1))) for row in ([1.0, 0.0], [0.0, 1.0]))
     assert agent_module.narrowness(narrow) > 0.95
     assert agent_module.narrowness(wide) == 0.0
     counts, variances = np.full(40, 5.0 * 3), np.full(40, 9.0)
+    alphabet = Alphabet.of(20, 2, 2, True, PublicStructure(np.eye(20)[0]))
+    nothing_yet = Knowledge.nothing(alphabet)
+    branching = np.zeros_like(nothing_yet.reading.branching)
+    branching[:, 0] = 1.0
+    after = replace(nothing_yet, reading=replace(nothing_yet.reading, branching=branching))
+    first, shorter = (replan(k, Spotlight(1000, np.eye(20)[0]), alphabet) for k in (nothing_yet, after))
+    assert first.users == math.ceil(CURATOR.explore * 3)
+    assert shorter.users == pytest.approx(0.65 * first.users, abs=2)
     assert known_cells(replace(narrow, counts=counts), variances, False).all()
     assert not known_cells(replace(wide, counts=counts), variances, False).any()
 
@@ -348,6 +364,15 @@ def test_untested_steps_are_exploited_from_the_sum_but_stay_unknown():
     assert pooled.counts[0] == pytest.approx(131.0, rel=0.1)
     assert usable.means[6] == pooled.means[0]
     assert usable.rows[4].tolist() == knowledge.reading.soft[4].tolist()  # a known step stands for itself
+
+
+def test_the_cautious_plan_uses_what_the_exploring_one_still_looks_for():
+    sums = np.zeros((4, 4))
+    sums[:, 0] = [200.0, 14.0, 7.0, 0.0]  # noise of deviation 3: known, usable, too few, nothing
+    knowledge = knowing(sums, np.full(4, 9.0))
+    tested, _ = model_of(knowledge, PAIR)
+    assert tested.usable.tolist() == [True, False, False, False]
+    assert with_borrowed(tested, knowledge, PAIR).usable.tolist() == [True, True, False, False]
 
 
 def test_what_was_declared_impossible_is_not_read():

@@ -48,6 +48,8 @@ LOSS, RECOVERY, TRUSTED = 0.4, 1.15, 0.5
 REREAD = 1.2
 #: The prior values unknown cells from this many known ones on.
 FEWEST_KNOWN = 6
+#: What an unknown cell may pay, once much is found: the mean of known cells and so many root mean squares of them.
+HOPE = 0.6
 #: The start, where it is not public, is asked for once: so many times √S·sd reports.
 START_SIGNAL = 12.0
 
@@ -572,6 +574,8 @@ def model_of(knowledge: Knowledge, alphabet: Items) -> tuple[Cells, Prospect]:
     means, variances = reading.means, reading.mean_variances
     best = np.ones(C)
     mean = float(means[known].mean()) if known.any() else 0.0
+    if pooled and known.sum() >= FEWEST_KNOWN:
+        best = np.full(C, hoped_for(means[known]))
     dense = pooled and reading.paying() > DENSE
     if dense and known.any():
         means, variances, within = shrunk_means(reading, known, alphabet.num_actions)
@@ -583,6 +587,16 @@ def model_of(knowledge: Knowledge, alphabet: Items) -> tuple[Cells, Prospect]:
     belief = float(1.0 - reading.mixture[0]) if pooled and known.sum() >= FEWEST_KNOWN else 0.0
     cells = Cells(reading.rows, reading.spreads, means, variances, reading.counts, known)
     return cells, Prospect(reading.prior, mean, best, belief)
+
+
+def hoped_for(means: Floats) -> float:
+    """What an unknown cell may pay, given what known ones do: 1 as long as nothing pays, less once much is found.
+
+    (1 − m) + m·min(1, r̄ + .6·√((1 + Σr²)/(1 + n))), m the largest of them: 1 counts as one more cell.
+    """
+    square = (1.0 + float((means**2).sum())) / (1.0 + means.size)
+    largest = float(means.max())
+    return 1.0 - largest + largest * min(1.0, float(means.mean()) + HOPE * math.sqrt(square))
 
 
 def with_borrowed(tested: Cells, knowledge: Knowledge, alphabet: Items) -> Cells:
