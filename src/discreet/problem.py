@@ -100,7 +100,7 @@ class Problem:
     mode: str = "practical"
     epsilon: float | None = None  # None: no privacy
     delta: float = 0.0
-    trust: str = "joint"  # whom people trust: joint, shuffle or local
+    trust: str = "joint"  # whom people trust, of `catalog.TRUST`
     neighbours: Neighbours = "replace"
     local_reports: str = "sampled"
     honest: float = 1.0  # of shuffled users, the fraction that can be relied on

@@ -31,6 +31,7 @@ from discreet.privacy.trust.shuffle import ShuffleBatches
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
 from discreet.privacy.trust.sparse import SparseStream
 from discreet.privacy.trust.truncated import TruncatedLocal
+from discreet.privacy.trust.two_servers import TwoServerReports
 from discreet.problem import PublicStructure
 from discreet.releases.batches import Batch
 from discreet.releases.counts import Thresholds
@@ -235,6 +236,7 @@ START = PublicStructure(initial=np.array([0.5, 0.5]))
 DESKS = [
     Desk("reports", PURE, Reports, Announced, "joint"),
     Desk("reports-public-start", PURE, lambda b, n: Reports(b, n, 2, START), Announced, "joint"),
+    Desk("two-server-reports", PURE, TwoServerReports, Announced, "two-servers"),
     Desk("local-reports", PURE, lambda b, n: LocalReports(b, neighbours=n), Announced, "local", ("replace",)),
     Desk("truncated-local", PURE, lambda b, n: TruncatedLocal(b), Truncating, "local", ("replace",)),
     Desk("shuffle-reports", APPROXIMATE, ShuffleReports, Announced, "shuffle"),

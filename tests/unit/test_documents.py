@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import MappingProxyType, ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ from discreet.people.episodes import Episodes
 from discreet.people.logs import LogFormat
 from discreet.planning import Agent, optimal_plan
 from discreet.privacy.accounting import Budget
+from discreet.privacy.trust import two_servers
+from discreet.privacy.trust.reports import Reports
 from discreet.runs.experiment import Experiment, run
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +128,19 @@ def test_the_contributed_privatizer_passes_every_contract(tmp_path):
 def test_the_contributed_proof_note_has_the_sections_of_every_other():
     titles = re.findall(r"^## .*", block("CONTRIBUTING.md", "markdown proof"), re.M)
     assert titles == re.findall(r"^## .*", (ROOT / "src/discreet/privacy/sums/one_shot.md").read_text(), re.M)
+
+
+def test_the_trust_model_of_the_page_is_the_one_that_runs():
+    made: dict[str, Any] = {**vars(two_servers), "Reports": Reports}
+    exec(block("CONTRIBUTING.md", "python trust"), made)
+    shown = made["TwoServerReports"]
+    facts = ("trust", "noises", "told")
+    assert all(getattr(shown, name) == getattr(two_servers.TwoServerReports, name) for name in facts)
+    line = block("CONTRIBUTING.md", "python trust-recipe")
+    assert line in (ROOT / "src/discreet/catalog/recipes.py").read_text()
+    (trust,) = re.findall(r'^    "(.*?)":', line)
+    assert set(recipes.REPORTS) == set(catalog.TRUST) >= {trust}
+    assert shown.trust == trust
 
 
 def test_the_contributed_environment_is_worth_what_the_page_says(monkeypatch):

@@ -307,7 +307,7 @@ def test_one_outcome_per_cell_needs_fewer_reports():
     assert agent_module.narrowness(narrow) > 0.95
     assert agent_module.narrowness(wide) == 0.0
     counts, variances = np.full(40, 5.0 * 3), np.full(40, 9.0)
-    alphabet = Alphabet.of(20, 2, 2, True, PublicStructure(np.eye(20)[0]))
+    alphabet = Items.of(20, 2, 2, True, PublicStructure(np.eye(20)[0]))
     nothing_yet = Knowledge.nothing(alphabet)
     branching = np.zeros_like(nothing_yet.reading.branching)
     branching[:, 0] = 1.0

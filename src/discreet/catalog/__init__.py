@@ -203,7 +203,8 @@ def _from_logs(
 
 
 ONLINE = ("joint", "local")
-TRUST = (*ONLINE, "shuffle")
+#: Whom people trust: a curator, one of two servers, nobody, or a shuffler.
+TRUST = ("joint", "two-servers", "local", "shuffle")
 # fmt: off
 _ALGORITHMS: tuple[Algorithm, ...] = (
     _acts("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _PLAIN),

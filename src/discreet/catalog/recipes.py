@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -25,8 +26,10 @@ from discreet.privacy.trust.reports import Reports
 from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedExact, TruncatedLocal, TruncatedTree
+from discreet.privacy.trust.two_servers import TwoServerReports
 from discreet.problem import Moments, Problem
 from discreet.releases.counts import PrivateCounts
+from discreet.releases.reports import PrivateReports
 from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
 
 # Without privacy ----------------------------------------------------------------------------------------------------
@@ -158,16 +161,19 @@ def heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple:
     return Triple(HeavyUCBVI(estimate, problem.tie_seed), privatizer, schedule)
 
 
+#: Who adds the noise to reports, by whom people trust.
+REPORTS: Mapping[str, Callable[[Problem], Privatizer[PrivateReports]]] = {
+    "joint": lambda p: Reports(p.budget, p.neighbours, structure=p.structure),
+    "two-servers": lambda p: TwoServerReports(p.budget, p.neighbours, structure=p.structure),
+    "local": lambda p: LocalReports(p.budget, p.structure, p.neighbours),
+    "shuffle": lambda p: ShuffleReports(p.budget, p.neighbours, p.structure, p.honest),
+}
+
+
 def spotlight(problem: Problem) -> Triple:
-    local, facts = problem.trust == "local", problem.structure
-    agent = Spotlight.configured(problem.num_episodes, facts, local, problem.confidence_scale, problem.tie_seed)
-    if local:
-        return Triple(agent, LocalReports(problem.budget, facts, problem.neighbours), GeometricEpochs())
-    if problem.trust == "shuffle":
-        return Triple(
-            agent, ShuffleReports(problem.budget, problem.neighbours, facts, problem.honest), GeometricEpochs()
-        )
-    return Triple(agent, Reports(problem.budget, problem.neighbours, structure=facts), GeometricEpochs())
+    K, facts, local = problem.num_episodes, problem.structure, problem.trust == "local"
+    agent = Spotlight.configured(K, facts, local, problem.confidence_scale, problem.tie_seed)
+    return Triple(agent, REPORTS[problem.trust](problem), GeometricEpochs())
 
 
 # Shuffled bits ------------------------------------------------------------------------------------------------------

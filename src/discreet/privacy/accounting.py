@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
-Model = Literal["joint", "local", "shuffle", "central", "none"]
+Model = Literal["joint", "two-servers", "local", "shuffle", "central", "none"]
 Neighbours = Literal["replace", "zero-out"]
 Noise = Literal["laplace", "gaussian"]
 

@@ -461,6 +461,8 @@ def calibrate(
     for name, given, choices in (("schedule", schedule, catalog.SCHEDULES), ("model", model, catalog.TRUST)):
         if given not in choices:
             raise ValueError(f"unknown {name} {given!r}; choose one of {', '.join(choices)}")
+    if model == "two-servers":
+        raise ValueError("two servers take reports, not counts; discreet run spotlight says what they need")
     if model == "shuffle" and schedule == "every":
         raise ValueError("shuffled bits are released in batches of many users: use the schedule epochs")
     budget = Budget.approximate(epsilon, delta) if delta else Budget.pure(epsilon)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec, Sensitivity
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
-from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours
+from discreet.privacy.accounting import Budget, LedgerEntry, Model, Neighbours
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import check_common, paid, variance_of
 from discreet.privacy.noise import NoiseSource
@@ -39,6 +40,11 @@ class Reports:
     structure: PublicStructure = field(default_factory=PublicStructure)
     episodes_per_user: int = 1
 
+    #: Whom people trust, how many independent noises every sub-cell gets, and what that rests on.
+    trust: ClassVar[Model] = "joint"
+    noises: ClassVar[int] = 1
+    told: ClassVar[tuple[str, ...]] = ()
+
     def __post_init__(self) -> None:
         check_common(self.neighbours, 0.5, self.episodes_per_user)
         if self.budget.kind != "pure":
@@ -60,7 +66,8 @@ class Reports:
 
         A measured rule, not a bound (docs/spotlight.md says where it fails).
         """
-        return 0.5 * self.entry().scale * users_lost(spec, self.structure, branching)
+        spread = math.sqrt(self.noises) * self.entry().scale
+        return 0.5 * spread * users_lost(spec, self.structure, branching)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> CuratorReportStream:
         return CuratorReportStream(self, spec, num_episodes, noise)
@@ -160,18 +167,19 @@ class CuratorReportStream(ReportStream):
 
     def __init__(self, privatizer: Reports, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         entry, structure = privatizer.entry(), privatizer.structure
-        law = ConstantNoise(variance_of("laplace", entry.scale))
+        law = ConstantNoise(privatizer.noises * variance_of("laplace", entry.scale))
         super().__init__(spec, structure, num_episodes, noise, law, privatizer.reports)
-        self._scale = entry.scale
+        self._scale, self._noises = entry.scale, privatizer.noises
         public = "targets and epoch lengths depend on public numbers and releases only"
-        told, each = (public, *structure.assumptions()), privatizer.episodes_per_user
+        told, each = (public, *privatizer.told, *structure.assumptions()), privatizer.episodes_per_user
         budget, neighbours = privatizer.budget, privatizer.neighbours
         self.guarantee = stated(
-            [entry], "joint", neighbours, budget, num_episodes, noise, *told, episodes_per_user=each
+            [entry], privatizer.trust, neighbours, budget, num_episodes, noise, *told, episodes_per_user=each
         )
 
     def _estimate(self) -> tuple[Ints, float]:
-        return self._tally + self._noise.laplace(self._scale, self._tally.size), self._law.variance(0, 0)
+        noisy = self._tally + self._noise.laplace(self._scale, (self._noises, self._tally.size)).sum(axis=0)
+        return noisy, self._law.variance(0, 0)
 
 
 def lost_per_cell(branching: float) -> float:
