@@ -144,14 +144,12 @@ def test_what_is_said_about_gains_is_true_in_95_percent_of_all_logs(kind):
     assert all(abs(answer.gain) <= answer.largest for _, answer in found)
 
 
-if (
-    __name__ == "__main__"
-):  # the table of docs/results-columns.md: python tests/statistical/test_gain_coverage.py 100000 250
+if __name__ == "__main__":  # the table of docs/results-columns.md
     first, logs = map(int, sys.argv[1:])
-    print(f"| kind | {' | '.join(POLICIES)} | all | shown |\n|{'---|' * (len(POLICIES) + 3)}")
+    sys.stdout.write(f"| kind | {' | '.join(POLICIES)} | all | shown |\n|{'---|' * (len(POLICIES) + 3)}\n")
     for kind in KINDS:
         found = outcomes(kind, first, logs)
         every = [pair for pairs in found.values() for pair in pairs]
         cells = " | ".join(f"{true_claims(pairs) / logs:.3f}" for pairs in found.values())
         shown = np.mean([answer.shown for _, answer in every])
-        print(f"| {kind} | {cells} | {true_claims(every) / len(every):.3f} | {shown:.2f} |", flush=True)
+        sys.stdout.write(f"| {kind} | {cells} | {true_claims(every) / len(every):.3f} | {shown:.2f} |\n")
