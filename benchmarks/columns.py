@@ -1,8 +1,8 @@
-"""Eight simulated problems with continuous columns: what logs with ages, prices and readings look like.
+"""Ten simulated problems with continuous columns: what logs with ages, prices and readings look like.
 
-Five kinds (dosing, storage, marketing, cartpole, glucose) on which choices were made, and three (inventory,
-irrigation, tutoring) on which none were. People follow a sensible rule half of the time and act at random else; the
-log holds how likely their action was. Values of policies are means over many simulated stays.
+Eight on which choices were made (dosing, storage, marketing, cartpole, glucose, inventory, irrigation, tutoring), and
+two that were written after all of them (queue, orchard). People follow a sensible rule half of the time and act at
+random else; the log holds how likely their action was. Values of policies are means over many simulated stays.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def glucose() -> Problem:
     return Problem("glucose", columns, 4, 12, (-1.0, 1.0), first, rule, move)
 
 
-# Three on which nothing was chosen ----------------------------------------------------------------------------------
+# Three more --------------------------------------------------------------------------------------------------------
 
 
 def inventory() -> Problem:
@@ -371,6 +371,62 @@ def tutoring() -> Problem:
     return Problem("tutoring", columns, 3, 12, (0.0, 2.0), first, rule, move)
 
 
-SEEN = (dosing, storage, marketing, cartpole, glucose)
-UNSEEN = (inventory, irrigation, tutoring)
-PROBLEMS: dict[str, Callable[[], Problem]] = {make.__name__: make for make in (*SEEN, *UNSEEN)}
+# Two that were written after every choice ---------------------------------------------------------------------------
+
+
+def queue() -> Problem:
+    """People who wait, people who come per hour, staff that is tired; call nobody, one or two helpers."""
+
+    def first(n: int, rng: Random) -> Floats:
+        return np.column_stack([rng.uniform(0, 30, n), rng.uniform(2, 14, n), rng.uniform(0, 1, n)])
+
+    def rule(s: Floats) -> Ints:
+        return np.where(s[:, 0] > 20.0, 2, np.where(s[:, 0] > 10.0, 1, 0))
+
+    def move(s: Floats, a: Ints, rng: Random) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        waiting, coming, tired = s.T
+        served = (5.0 + 4.0 * a) * (1.0 - 0.4 * tired)
+        waiting = np.clip(waiting + rng.poisson(coming) - rng.poisson(served), 0.0, 60.0)
+        paid = -0.1 * waiting - 0.8 * a
+        tired = np.clip(tired + 0.08 - 0.1 * a * (waiting < 20.0), 0.0, 1.0)
+        coming = np.clip(coming + rng.normal(0.0, 1.5, len(s)), 1.0, 18.0)
+        return np.column_stack([waiting, coming, tired]), paid, np.zeros(len(s), np.bool_)
+
+    columns = (
+        Column("waiting", 0.0, 60.0, edges=(5.0, 10.0, 20.0, 30.0)),
+        Column("coming", 0.0, 18.0, edges=(5.0, 8.0, 12.0)),
+        Column("tired", 0.0, 1.0),
+    )
+    return Problem("queue", columns, 3, 12, (-8.0, 0.0), first, rule, move)
+
+
+def orchard() -> Problem:
+    """Pests, rain, days since the last treatment; leave, spray, set out predators. Some orchards are given up."""
+
+    def first(n: int, rng: Random) -> Floats:
+        return np.column_stack([rng.lognormal(2.0, 0.7, n), rng.gamma(1.5, 6.0, n), rng.uniform(0, 20, n)])
+
+    def rule(s: Floats) -> Ints:
+        return np.where((s[:, 0] > 15.0) & (s[:, 1] < 12.0), 1, np.where(s[:, 0] > 6.0, 2, 0))
+
+    def move(s: Floats, a: Ints, rng: Random) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        pests, rain, since = s.T
+        killed = np.where(a == 1, np.where(rain < 12.0, 0.75, 0.25), np.where(a == 2, 0.35 * (since > 4.0), 0.0))
+        pests = pests * (1.0 - killed) * np.exp(0.25 + 0.01 * rain + rng.normal(0.0, 0.2, len(s)))
+        pests = np.clip(pests, 0.5, 100.0)
+        paid = 1.0 - np.minimum(pests / 40.0, 1.0) - 0.3 * (a == 1) - 0.15 * (a == 2)
+        since = np.where(a == 1, 0.0, np.minimum(since + 2.0, 20.0))
+        given_up = rng.random(len(s)) < 0.15 * (pests > 60.0)
+        return np.column_stack([pests, rng.gamma(1.5, 6.0, len(s)), since]), paid, given_up
+
+    columns = (
+        Column("pests", 0.5, 100.0, edges=(4.0, 8.0, 15.0, 30.0)),
+        Column("rain", 0.0, 60.0, edges=(6.0, 12.0, 20.0)),
+        Column("since", 0.0, 20.0, edges=(4.0, 10.0)),
+    )
+    return Problem("orchard", columns, 3, 10, (-0.5, 1.0), first, rule, move)
+
+
+FIRST = (dosing, storage, marketing, cartpole, glucose, inventory, irrigation, tutoring)
+LATER = (queue, orchard)
+PROBLEMS: dict[str, Callable[[], Problem]] = {make.__name__: make for make in (*FIRST, *LATER)}

@@ -144,7 +144,7 @@ def test_what_is_said_about_gains_is_true_in_95_percent_of_all_logs(kind):
     assert all(abs(answer.gain) <= answer.largest for _, answer in found)
 
 
-if __name__ == "__main__":  # the table of docs/results-columns.md; arguments 100000 250
+if __name__ == "__main__":  # the table of docs/results-columns.md
     first, logs = map(int, sys.argv[1:])
     sys.stdout.write(f"| kind | {' | '.join(POLICIES)} | all | shown |\n|{'---|' * (len(POLICIES) + 3)}\n")
     for kind in KINDS:
