@@ -26,7 +26,7 @@ from discreet.privacy.sums.tree import Tree
 from discreet.privacy.trust.local import LocalLaplace, LocalSampled
 from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.losses import CentralLosses
-from discreet.privacy.trust.reports import Reports, branching_range
+from discreet.privacy.trust.reports import SMALL_GAPS, Reports, branching_range
 from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches, most_cells
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree, bounded
@@ -277,7 +277,8 @@ def _report_forecast(
     feasible = lost <= K / 2
     verdict = (
         f"with {K:,} user{'s' if K > 1 else ''} and ε = {privatizer.budget.total('laplace'):.6g}, one report each can"
-        f"{'' if feasible else 'not'} be learned from: {users} before {cells} cells are known"
+        f"{'' if feasible else 'not'} be learned from: {users} before {cells} cells are known, up to {SMALL_GAPS:g}"
+        " times as many where good actions are hardly better than others"
     )
     if not feasible:
         verdict += f"; raise epsilon, declare what is public, or collect about {_rounded(2 * lost):,.0f} users"

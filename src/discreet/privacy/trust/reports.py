@@ -149,6 +149,10 @@ class ReportStream(Keeper):
         )
 
 
+#: Users lost over the rule where accuracy decides and not coverage, measured on queues (4 to 8, docs/spotlight.md).
+SMALL_GAPS = 5.0
+
+
 def lost_per_cell(branching: float) -> float:
     """Users per cell with b outcomes, at ε = 1 under replace: 25 + 12·√b, measured over b = 1 to 20."""
     return 25.0 + 12.0 * math.sqrt(branching)
