@@ -398,6 +398,7 @@ def test_the_warning_in_advance_counts_users_per_cell_and_outcomes():
     fine = forecast_noise(one, spec, 20_000, GeometricEpochs())
     assert fine.feasible
     assert "unknown branching: between 450 and 660 users pass" in fine.verdict  # two digits, rounded up
+    assert "up to 5 times as many where good actions are hardly better than others" in fine.verdict
     short = forecast_noise(one, spec, 1000, GeometricEpochs())
     assert not short.feasible
     assert "about 1,100 users" in short.verdict

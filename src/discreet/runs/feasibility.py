@@ -33,7 +33,7 @@ from discreet.privacy.trust.local import LocalLaplace
 from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.losses import CentralLosses, ExactLosses, LossPrivatizer
 from discreet.privacy.trust.one_hot import OneHot
-from discreet.privacy.trust.reports import Reports, branching_range
+from discreet.privacy.trust.reports import SMALL_GAPS, Reports, branching_range
 from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree, bounded
@@ -300,7 +300,8 @@ def _forecast_reports(
     feasible, needed = lost <= K / 2, int(_rounded(2 * lost))
     verdict = (
         f"with {_people(K)} and ε = {privatizer.budget.total('laplace'):.6g}, one report each can"
-        f"{'' if feasible else 'not'} be learned from: {users} before {cells} cells are known"
+        f"{'' if feasible else 'not'} be learned from: {users} before {cells} cells are known, up to {SMALL_GAPS:g}"
+        " times as many where good actions are hardly better than others"
     )
     if not feasible:
         verdict += f"; raise epsilon, declare what is public, or collect about {needed:,} users"

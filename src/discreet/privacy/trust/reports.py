@@ -182,6 +182,10 @@ class CuratorReportStream(ReportStream):
         return noisy, self._law.variance(0, 0)
 
 
+#: Users lost over the rule where accuracy decides and not coverage, measured on queues (4 to 8, docs/spotlight.md).
+SMALL_GAPS = 5.0
+
+
 def lost_per_cell(branching: float) -> float:
     """Users per cell with b outcomes, at ε = 1 under replace: 25 + 12·√b, measured over b = 1 to 20."""
     return 25.0 + 12.0 * math.sqrt(branching)
