@@ -461,6 +461,18 @@ def test_names_in_another_encoding_are_one_sentence(log, tmp_path):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_names_may_be_given_with_commas_between_them(tmp_path):
+    from discreet.cli.offline import listed
+
+    (tmp_path / "names").write_text("wait\ntreat\n")
+    assert (
+        listed("--actions", "wait, treat") == listed("--actions", str(tmp_path / "names")) == (2, ("wait", "treat"))
+    )
+    for wrong, words in (("a,b,a", "'a' twice"), (",", "no names"), ("absent", "names such as a,b,c")):
+        with pytest.raises(ValueError, match=words):
+            listed("--actions", wrong)
+
+
 def test_ctrl_c_in_a_real_process(log, tmp_path):
     """Sent once, in the middle of a query, which then stops."""
     script = (

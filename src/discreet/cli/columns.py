@@ -126,10 +126,10 @@ def check(
     declare: Declare = None,
     state: State = None,
     states: Annotated[
-        str | None, typer.Option(help="How many, or a file with one name per line.", show_default=False)
+        str | None, typer.Option(help="How many, names as in a,b,c, or a file of one per line.", show_default=False)
     ] = None,
     actions: Annotated[
-        str | None, typer.Option(help="How many, or a file with one name per line.", show_default=False)
+        str | None, typer.Option(help="How many, names as in a,b,c, or a file of one per line.", show_default=False)
     ] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps per episode.", show_default=False)] = None,
     pooled: Annotated[bool, typer.Option("--pooled", help="Count over all steps together.")] = False,

@@ -53,10 +53,10 @@ def fit(
     logs: Logs,
     out: Annotated[Path, typer.Option(help="Folder for the policy and its certificate.", show_default=False)],
     states: Annotated[
-        str | None, typer.Option(help="How many, or a file with one name per line.", show_default=False)
+        str | None, typer.Option(help="How many, names as in a,b,c, or a file of one per line.", show_default=False)
     ] = None,
     actions: Annotated[
-        str | None, typer.Option(help="How many, or a file with one name per line.", show_default=False)
+        str | None, typer.Option(help="How many, names as in a,b,c, or a file of one per line.", show_default=False)
     ] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps per episode.", show_default=False)] = None,
     declare: Declare = None,
@@ -376,13 +376,15 @@ def number_range(text: str) -> tuple[float, float]:
 
 
 def listed(option: str, text: str) -> tuple[int, tuple[str, ...] | None]:
-    """How many there are, and their names if a file gives them; blank lines and a byte order mark name nothing."""
+    """How many there are, and their names where they are given, with commas between them or in a file, one per line;
+    blank lines and a byte order mark name nothing."""
     if text.isascii() and text.isdecimal():
         return int(text), None
     path = Path(text)
-    if not path.is_file():
-        raise ValueError(f"{option} is {text!r}; expected a number or a file with one name per line")
-    names = [line.strip() for line in public_text(path).split("\n") if line.strip()]
+    if "," not in text and not path.is_file():
+        raise ValueError(f"{option} is {text!r}; expected a number, names such as a,b,c or a file of one per line")
+    parts = public_text(path).split("\n") if path.is_file() else text.split(",")
+    names = [part.strip() for part in parts if part.strip()]
     if not names:
         raise ValueError(f"{option}: {text} holds no names")
     for name in names:

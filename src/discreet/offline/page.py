@@ -125,7 +125,13 @@ def _factor(epsilon: float) -> str:
 
 def merit(document: Mapping[str, Any]) -> list[str]:
     """What was compared with what."""
-    found, lines = document["estimate"], []
+    found = document["estimate"]
+    lines = [
+        f"{_capital(compared['sentence'])} (estimate {_text(compared['gain'])} per stay, from {compared['users']:,} "
+        f"people; {compared['people']}; what they were promised: {compared['guarantee']['sentence']}; "
+        f"{compared['date']})."
+        for compared in document.get("comparisons", ())
+    ] or [COMPARED_WITH_NOTHING]
     low, high = found["possible_values"]
     if found["value_estimate"] is not None:
         lines.append(
@@ -141,15 +147,14 @@ def merit(document: Mapping[str, Any]) -> list[str]:
             else f"With {chance:.0f} % certainty it earns at least {_text(found['value_lower'])} per stay, of "
             f"{_text(low)} to {_text(high)} possible, if what follows a step depends on its state and action only."
         )
-    lines += [
-        f"{compared['sentence']} (estimate {_text(compared['gain'])} per stay, from {compared['users']:,} people; "
-        f"{compared['people']}; what they were promised: {compared['guarantee']['sentence']}; {compared['date']})"
-        for compared in document.get("comparisons", ())
-    ] or [COMPARED_WITH_NOTHING]
     covered = found.get("covered_state_actions")
     if covered is not None:
         lines.append(f"The release says something about {100 * covered:.0f} % of what can be done where.")
     return lines
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 COMPARED_WITH_NOTHING = (

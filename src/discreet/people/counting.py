@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from discreet.mdp import Floats, Ints
@@ -144,24 +143,6 @@ class Rows(NamedTuple):
     numbers: Ints  # how many
 
 
-@dataclass(frozen=True, eq=False)
-class Trajectories:
-    """Rows in the order (person, episode, step). Raw."""
-
-    starts: Ints  # first row of every episode
-    person: Ints  # (n,) 0..
-    step: Ints
-    state: Ints
-    action: Ints
-    next_state: Ints
-    units: Ints
-    num_users: int
-    repairs: Repairs = Repairs()
-
-    def __repr__(self) -> str:
-        return f"Trajectories({self.num_users} users)"
-
-
 class LoggedData:
     """A log that has been opened and whose users have been looked at; what comes out of it is raw.
 
@@ -201,22 +182,6 @@ class LoggedData:
     def rows(self) -> StepRows:
         """The rows that count, step by step."""
         return StepRows(self._engine, self.log, self._shortcut, self.num_users, self.repairs)
-
-    def trajectories(self) -> Trajectories:
-        """The rows that count, in memory and in order."""
-        columns = ("step", "state", "action", "next_state", "units")
-        rows = self._engine.fetch(
-            f"SELECT person, episode, {', '.join(columns)} FROM ({_kept_rows(self.log, self._shortcut)}) AS kept "
-            "ORDER BY person, episode, step"
-        )
-        person, episode = (_changes(rows.column(name)) for name in ("person", "episode"))
-        person[:1] = True
-        repairs = self.repairs
-        if self.log.enforce:
-            repairs = replace(repairs, cut_rows=repairs.rows - repairs.unreadable_rows - rows.num_rows)
-        step, state, action, next_state, units = (np.asarray(rows.column(c), dtype=np.int64) for c in columns)
-        starts, persons = np.flatnonzero(person | episode), np.cumsum(person) - 1
-        return Trajectories(starts, persons, step, state, action, next_state, units, self.num_users, repairs)
 
 
 class OneStep:
@@ -344,14 +309,6 @@ def _complete(source: Any, column: str) -> bool:
     if isinstance(source, Mapping) and isinstance(found := source.get(column), np.ndarray):
         return bool(np.issubdtype(found.dtype, np.integer))
     return isinstance(source, Episodes) or hasattr(source, "iterate_episodes")
-
-
-def _changes(column: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Where a sorted column differs from the row before."""
-    values = column.combine_chunks()
-    differs = np.zeros(len(values), dtype=np.bool_)
-    differs[1:] = np.asarray(pc.not_equal(values[1:], values[:-1]))
-    return differs
 
 
 # The text -----------------------------------------------------------------------------------------------------------
