@@ -7,15 +7,17 @@ the columns that the counting knows, so that a person's rows are bounded by the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from discreet.mdp import Floats, Ints
 from discreet.offline.declaration import ROLES, Column, Declaration, Grid
-from discreet.people.counting import LoggedData, Repairs, _episode, _number, _who_of
+from discreet.people.counting import LoggedData, Repairs, _episode, _kept_rows, _number, _who_of
 from discreet.people.logs import LONGEST, Engine, Kind, LogFormat, Spark, columns_of_files, open_log
 
 #: What the source is called while `log` is a view of it.
@@ -129,33 +131,40 @@ class DeclaredLog:
         engine.keep("numbered", query, True)
         rows = int(engine.fetch("SELECT count(*) FROM numbered").column(0)[0].as_py())
         whole = " AND ".join(f"b{i} < {column.num_fine}" for i, column in enumerate(states) if not column.missing)
-        number = f"CASE WHEN {whole} THEN number - 1 END" if whole else "number - 1"
-        data = LoggedData(engine, self._counted(engine, "numbered", number, max(rows, 1), num_users))
-        found, log = data.trajectories(), data.log
+        row = f"CASE WHEN {whole} THEN number - 1 END" if whole else "number - 1"
+        data = LoggedData(engine, self._counted(engine, "numbered", row, max(rows, 1), num_users))
+        log, repairs = data.log, data.repairs
+        columns = ("step", "state", "action", "next_state", "units")
+        found = engine.fetch(
+            f"SELECT person, episode, {', '.join(columns)} FROM ({_kept_rows(log, data._shortcut)}) AS kept "
+            "ORDER BY person, episode, step"
+        )
+        step, number, action, following, units = (np.asarray(found.column(c), dtype=np.int64) for c in columns)
+        person, episode = (_changes(found.column(name)) for name in ("person", "episode"))
         names = [f"b{i}" for i in range(len(states))]
         kept = engine.fetch(f"SELECT {', '.join([*names, 'chance'])} FROM numbered ORDER BY number")
-        leads = np.full(len(found.state), ON, dtype=np.uint8)
-        leads[found.next_state >= log.num_states] = UNKNOWN
+        leads = np.full(len(step), ON, dtype=np.uint8)
+        leads[following >= log.num_states] = UNKNOWN
         if log.has_ended:
-            leads[found.next_state == log.num_states] = ENDED
+            leads[following == log.num_states] = ENDED
         if not log.pooled:  # where the last step leads is not counted
-            leads[found.step == log.horizon - 1] = UNKNOWN
+            leads[step == log.horizon - 1] = UNKNOWN
         chance = np.asarray(kept.column("chance").fill_null(np.nan), dtype=np.float64)
         bins = np.empty((rows, len(states)), dtype=np.uint8)
         for i, name in enumerate(names):
             bins[:, i] = kept.column(name)
         return Stays(
-            found.person,
-            np.append(found.starts, len(found.state)),
-            found.step,
-            found.action,
-            found.units / log.spec.reward_units,
-            chance[found.state],
-            bins[found.state],
+            np.cumsum(person) - 1,
+            np.append(np.flatnonzero(person | episode), len(step)),
+            step,
+            action,
+            units / log.spec.reward_units,
+            chance[number],
+            bins[number],
             leads,
-            found.num_users,
+            data.num_users,
             log.episodes_per_user,
-            found.repairs,
+            replace(repairs, cut_rows=repairs.rows - repairs.unreadable_rows - len(step)),
         )
 
     def whole(self) -> tuple[Engine, LogFormat]:
@@ -282,6 +291,14 @@ class DeclaredLog:
             return number
         moment = self.engine.seconds(f"TRY_CAST({value} AS TIMESTAMP)")
         return f"CASE WHEN {self.engine.matches(value, MOMENT)} THEN {moment} ELSE {number} END"
+
+
+def _changes(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Where a sorted column differs from the row before; the first one always does."""
+    values = column.combine_chunks()
+    differs = np.ones(len(values), dtype=np.bool_)
+    differs[1:] = np.asarray(pc.not_equal(values[1:], values[:-1]))
+    return differs
 
 
 def _double(engine: Engine, value: str, kind: Kind) -> str:
