@@ -232,8 +232,8 @@ class OneStep:
         if led:  # what follows is looked for where it is reported
             self._engine.keep(
                 "chosen",
-                "SELECT person AS of_person, episode AS of_episode, min(steps) AS steps, min(step) AS chosen "
-                f"FROM ({offered}) AS offered GROUP BY person, episode",
+                f"SELECT person AS of_person, {_episode_of(log)} AS of_episode, min(steps) AS steps, "
+                f"min(step) AS chosen FROM ({offered}) AS offered GROUP BY {_one_episode(log)}",
                 True,
             )
             kept = _kept_rows(log, None, "chosen", ("chosen",))
@@ -241,7 +241,7 @@ class OneStep:
         else:
             reported = (
                 f"SELECT min_by(code, step) AS code, min_by(units, step) AS units FROM ({offered}) AS offered "
-                "GROUP BY person, episode"
+                f"GROUP BY {_one_episode(log)}"
             )
         found = self._engine.fetch(
             "SELECT code, count(*) AS number, CAST(sum(units) AS BIGINT) AS paid "
@@ -513,13 +513,29 @@ def _led(log: LogFormat) -> bool:
     return log.given is not None and "next_state" not in log.given
 
 
+def _one_episode(log: LogFormat) -> str:
+    """Columns that tell episodes apart: the fewer, the faster."""
+    return "person" if log.given is not None and "episode" not in log.given else "person, episode"
+
+
+def _episode_of(log: LogFormat) -> str:
+    """The episode of a group of its rows."""
+    return "episode" if "episode" in _one_episode(log) else "0"
+
+
+def _same_episode(log: LogFormat, rows: str) -> str:
+    """Rows and the episodes k."""
+    same = f"{rows}.person = k.of_person"
+    return f"{same} AND {rows}.episode = k.of_episode" if "episode" in _one_episode(log) else same
+
+
 def _followed(log: LogFormat, source: str) -> str:
     """Without a column for it, the successor is the state of the next step; nobody knows what follows a cut."""
     flags = "".join(f", {flag}" for flag in _flagged(log))
     known = f"step_after = CAST(step AS DOUBLE) + 1 AND state_after BETWEEN 0 AND {log.num_states - 1}"
     if "truncated" in flags:
         known += " AND NOT truncated"
-    ordered = "OVER (PARTITION BY person, episode ORDER BY step)"
+    ordered = f"OVER (PARTITION BY {_one_episode(log)} ORDER BY step)"
     return (
         "SELECT followed.*, next_state IS NULL AS no_successor "
         f"FROM (SELECT person, episode, step, state, action, paid{flags}, "
@@ -556,8 +572,8 @@ def _episodes(log: LogFormat) -> str:
         marked += f", CASE WHEN {_readable(log, range(log.horizon))} AND ({_stops(log)}) THEN step END AS stopped"
         marks += ", min(stopped) AS stop"
     return (
-        f"SELECT person, episode, count(*) AS logged, {readable} AS readable, {marks} "
-        f"FROM (SELECT person, episode, {marked} FROM {_readings(log)}) AS marked GROUP BY person, episode"
+        f"SELECT person, {_episode_of(log)} AS episode, count(*) AS logged, {readable} AS readable, {marks} "
+        f"FROM (SELECT person, episode, {marked} FROM {_readings(log)}) AS marked GROUP BY {_one_episode(log)}"
     )
 
 
@@ -646,8 +662,8 @@ def _kept_rows(
     source = f"{'readings' if led else _readings(log)} AS r"
     if led and _led(log) and "chosen" in more:
         near = (
-            f"(SELECT alone.* FROM readings_alone AS alone JOIN {episodes} AS k ON alone.person = k.of_person "
-            "AND alone.episode = k.of_episode WHERE alone.step BETWEEN k.chosen AND k.chosen + 1)"
+            f"(SELECT alone.* FROM readings_alone AS alone JOIN {episodes} AS k ON {_same_episode(log, 'alone')} "
+            "WHERE alone.step BETWEEN k.chosen AND k.chosen + 1)"
         )
         source = f"({_followed(log, near)}) AS r"
     condition = _readable(log, range(log.horizon))
@@ -655,7 +671,7 @@ def _kept_rows(
     if shortcut is not None:
         condition += f" AND {shortcut}"
     elif looked_up:
-        source += f" JOIN {episodes} AS k ON r.person = k.of_person AND r.episode = k.of_episode"
+        source += f" JOIN {episodes} AS k ON {_same_episode(log, 'r')}"
         if log.early_end == "absorb" or _stops(log):
             condition += " AND step < steps"
     most = log.spec.reward_units
