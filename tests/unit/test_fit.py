@@ -46,8 +46,8 @@ def described(mdp, **options) -> LogFormat:
         (ONE, 47_999, {"pooled": False}, "one-hot", False, "below 48000"),
         (Budget.pure(2.1), 10**5, {}, "one-hot", False, "above 2"),
         (Budget.zcdp(1.0), 10**5, {}, "one-hot", False, "Gaussian"),
-        (ONE, 10**7, {}, "one-hot", True, "reaches 2400"),
-        (ONE, 10**5, {"enforce": False, "early_end": "keep"}, "one-hot", False, "is not enforced"),
+        (ONE, 10**9, {}, "one-hot", True, "reaches 2400"),  # a larger log gets no other mechanism
+        (ONE, 10**5, {"enforce": False, "early_end": "keep"}, "one-hot", False, "not enforced"),
     ],
 )
 def test_the_learner_is_chosen_by_public_numbers(budget, users, options, name, tilted, word):

@@ -14,7 +14,6 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -288,22 +287,27 @@ class DuckDB:
         one, DuckDB itself does not always notice."""
         if threading.current_thread() is not threading.main_thread():
             return work()
-        outcome: Future[Any] = Future()
+        found: list[Any] = []
+        failed: list[BaseException] = []
+        ended = threading.Event()  # whoever is interrupted while joining a thread takes it for dead
 
         def done() -> None:
             try:
-                outcome.set_result(work())
+                found.append(work())
             except BaseException as error:
-                outcome.set_exception(error)
+                failed.append(error)
+            ended.set()
 
         worker = threading.Thread(target=done, daemon=True)
         try:
             worker.start()
-            return outcome.result()
+            ended.wait()
+            if failed:
+                raise failed.pop()  # and not kept: what it was raised by would hold it, and the connection, for good
+            return found.pop()
         except KeyboardInterrupt:
-            while worker.is_alive():  # what had not begun cannot be stopped, and is asked again
+            while not ended.wait(0.05) and worker.ident is not None:  # a query that had not begun is asked again
                 self.connection.interrupt()
-                worker.join(0.05)
             raise
 
 
