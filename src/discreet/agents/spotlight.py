@@ -50,6 +50,8 @@ REREAD = 1.2
 FEWEST_KNOWN = 6
 #: What an unknown cell may pay, once much is found: the mean of known cells and so many root mean squares of them.
 HOPE = 0.6
+#: From this share of the horizon in the cautious plan's value on, users deviate only where they report.
+EARNED = 0.05
 #: The start, where it is not public, is asked for once: so many times √S·sd reports.
 START_SIGNAL = 12.0
 
@@ -305,7 +307,7 @@ class _Planner:
         sd = np.sqrt(np.where(self.tested.usable, self.knowledge.variances[:C], 1.0))
         reports = np.maximum(self.agent.sizing.refine * sd, self.tested.counts)
         scale = self.agent.confidence_scale / OPTIMISM
-        return scale * worth_testing(reports, np.repeat(visits, A) * self.left)
+        return scale * np.maximum(OPTIMISM, worth_testing(reports, np.repeat(visits, A) * self.left))
 
     def _exploring(self, searching: bool, optimism: Floats | None = None) -> Exploring:
         H, S, _ = self.shape
@@ -370,7 +372,8 @@ class _Planner:
         wanted = (worth > 0.0) & (worth >= WORTHWHILE * worth.max())
         if not wanted.any():
             wanted = np.bincount(cells.reshape(-1), mass.reshape(-1), C) > 0.0
-        if mode == "refine" and self.alphabet.stages == 1:  # to deviate without a report teaches nothing
+        earned = float(self.initial @ safe[0]) >= EARNED * self.shape[0]
+        if mode == "refine" and self.alphabet.stages == 1 and earned:  # to deviate without a report teaches nothing
             plan = plan._replace(actions=np.where(wanted[cells], plan.actions, plan.greedy))
         focus = self._sized(plan, wanted, mode, gain)
         if mode == "search":
