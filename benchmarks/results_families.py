@@ -173,8 +173,8 @@ PREFACE = """# Spotlight on many families of problems
 Regret over that of the uniform policy (1 = learned nothing), exact, ε = 1, replace-one, K = 20,000. *Last
 gap*: how far the plan of the last users is from the best one, in the same unit. `shipped` is the first design,
 `ucbvi-bernstein` has no privacy at all. Constants were chosen on the tuning families, on other instances and seeds
-(one of them on Gymnasium's frozen lake, which resembles the reported lakes: spotlight.md). Command: `make results-families` (two processes, seeds 20 to 29, can be continued; rows in
-`benchmarks/families.csv`).
+(one of them on Gymnasium's frozen lake, which resembles the reported lakes: spotlight.md). Command:
+`make results-families` (two processes, seeds 20 to 29, can be continued; rows in `benchmarks/families.csv`).
 """
 
 

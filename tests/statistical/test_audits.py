@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -167,8 +167,7 @@ def test_weaker_reports_are_refuted() -> None:
 
         def weaken(self, *arguments, original=original, kind=kind):
             original(self, *arguments)
-            fields = vars(self.encoder)
-            self.encoder = kind(**fields)
+            self.encoder = kind(**{field.name: getattr(self.encoder, field.name) for field in fields(self.encoder)})
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(stream_type, "__init__", weaken)
@@ -181,7 +180,7 @@ def test_weaker_reports_are_refuted() -> None:
 
 def one_step_game(claimed: float, epsilon: float, monkeypatch: pytest.MonkeyPatch) -> Game:
     """Replace one of four users of a log with two steps each; the three others are known."""
-    monkeypatch.setattr(one_hot, "_widths", lambda *_: (0.0, 0.0))  # they take half of the time and no part
+    monkeypatch.setattr(one_hot.Settled, "width", lambda *_: 0.0)  # they take half of the time and no part
     users, steps = 4, 2
     form = LogFormat(2, 2, steps, pooled=True, grid=1.0, early_end="keep")
     spec, cells = form.spec, Items.of(2, 2, steps, pooled=True)

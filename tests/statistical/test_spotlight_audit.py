@@ -131,7 +131,7 @@ def adaptive_game(raw_targets):
             asked = replace(first, announcement=plan.announcement, focus=focus)
             stream.begin(asked)
             stream.add(WORLDS[world])
-            raw = stream._histogram.copy()
+            raw = stream._tally.reshape(4, 4).copy()
             release = stream.release()
             targets = agent.plan(release, asked).announcement.cells
             if raw_targets:
@@ -181,7 +181,7 @@ def after_game(raw_after):
             stream.begin(plan)
             stream.add(WORLDS[world])
             if raw_after:  # play what the others have done
-                raw = stream._histogram.sum(axis=1).reshape(2, 2).sum(axis=0)
+                raw = stream._tally.reshape(4, 4).sum(axis=1).reshape(2, 2).sum(axis=0)
                 after = np.broadcast_to(np.eye(2)[int(raw.argmax())], after.shape)
             targets = replace(plan.announcement, after=after)
             second = MDPSimulator(STAY, RewardLaw("bernoulli"), int(noise.words(1)[0] % 2**31)).rollout(

@@ -146,6 +146,18 @@ def test_a_question_costs_exactly_its_budget(budget, neighbours):
 # Who is asked -------------------------------------------------------------------------------------------------------
 
 
+def test_a_policy_that_does_as_now_everywhere_is_not_compared(logs, policy):
+    """Its gain is 0, whatever noise would say about it, and that is public."""
+    document, found = certificate.read(policy), Policy.load(policy)
+    rest = {name: value for name, value in document.items() if name != "digests"}
+    certificate.write(policy, replace(found, known=np.zeros_like(found.known)), rest)
+    ledger = logs / "others" / "others.parquet.spent.jsonl"
+    before = ledger.read_text() if ledger.exists() else ""
+    with pytest.raises(ValueError, match="as now everywhere: there is nothing to compare, and nothing was spent"):
+        compare(policy, logs / "others" / "others.parquet", ONE, seed=4, learned_from=[logs / "learned"])
+    assert (ledger.read_text() if ledger.exists() else "") == before
+
+
 def test_the_answer_is_in_the_certificate_and_on_its_page(logs, policy):
     answer = compare(policy, logs / "others" / "others.parquet", ONE, seed=4, learned_from=[logs / "learned"])
     assert answer.shown

@@ -48,7 +48,7 @@ def fitted(kind: str, **more):
     log, budget, options = KINDS[kind]
     rng = np.random.default_rng(0)
     episodes = Episodes(rng.integers(3, size=(200, 5)), rng.integers(2, size=(200, 4)), rng.random((200, 4)))
-    return offline.fit(episodes, log, budget, **options, **more)
+    return offline.fit(episodes, log, budget, anyway=True, **options, **more)
 
 
 @pytest.fixture(scope="module")

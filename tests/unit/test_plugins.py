@@ -211,7 +211,7 @@ def entry(**changes) -> Algorithm:
         (entry(name="my learner"), "'my learner' cannot be the name of a learner"),
         (entry(runner="offline"), "mine has the runner 'offline'; only learners that act can be added"),
         (entry(options=frozenset({"speed"})), "mine has the option 'speed'; the choices are pooled"),
-        (entry(models=("blind",)), "mine has the model 'blind'; the choices are joint, local, shuffle"),
+        (entry(models=("blind",)), "mine has the model 'blind'; the choices are joint, two-servers, local, shuffle"),
     ],
 )
 def test_u4_a_learner_that_cannot_be_added_is_refused_in_one_sentence(clean, added, words):

@@ -152,6 +152,8 @@ def compare(
         raise ValueError(
             "the policy was learned from numbered states; only policies of declared columns are compared"
         )
+    if not policy.known.any():
+        raise ValueError("the policy does as now everywhere: there is nothing to compare, and nothing was spent")
     certificate.check_folder(folder, key)
     if (folder / certificate.SIGNATURE).exists() and key is None:
         raise ValueError("the folder is signed; give the key (--sign), for the answer is written into it")
