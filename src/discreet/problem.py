@@ -97,7 +97,8 @@ class Problem:
     schedule: str = "epochs"
     confidence_scale: float | None = None
     bonus: BonusKind = "bernstein"
-    mode: str = "practical"
+    mode: str = "practical"  # whose constants
+    noise: str = "true"  # or "printed": scales as in the papers, with the guarantee that they truly give
     epsilon: float | None = None  # None: no privacy
     delta: float = 0.0
     trust: str = "joint"  # whom people trust, of `catalog.TRUST`
@@ -129,6 +130,11 @@ class Problem:
     @property
     def paper(self) -> bool:
         return self.mode == "paper"
+
+    @property
+    def calibration(self) -> Literal["true", "paper"]:
+        """Of the noise, as privatizers name it."""
+        return "paper" if self.noise == "printed" else "true"
 
     @property
     def budget(self) -> Budget:

@@ -32,6 +32,7 @@ OTHER = {
     "confidence_scale": 0.7,
     "bonus": "hoeffding",
     "mode": "paper",
+    "noise": "printed",
     "local_reports": "laplace",
     "honest": 0.5,
     "public_initial": False,
@@ -107,6 +108,8 @@ def test_u2_what_differs_in_effect_differs_in_id():
         {"confidence_scale": 0.5},
         {"bonus": "hoeffding"},
         {"mode": "paper"},
+        {"noise": "printed"},
+        {"mode": "paper", "noise": "printed"},
         {"model": "local"},
         {"model": "local", "local_reports": "laplace"},
         {"neighbours": "zero-out"},
@@ -328,10 +331,11 @@ def test_help_shows_the_options_of_the_learner_and_no_others():
         shown = listed(runner.invoke(app, ["run", name, "--help"]).stdout)
         for setting in SETTINGS:
             expected = setting in settings_of(ALGORITHMS[name])
-            assert (f"--{catalog.dashed(setting)}" in shown) == expected, setting
+            flag, *_ = SETTINGS[setting].flags or (f"--{catalog.dashed(setting)}",)
+            assert (flag in shown) == expected, setting
         assert {"--seeds", "--secure", "--out", "--json", "--jobs"} <= shown
     everything = listed(runner.invoke(app, ["run", "--help"]).stdout)
-    assert {f"--{catalog.dashed(setting)}" for setting in SETTINGS} <= everything
+    assert {(each.flags or (f"--{catalog.dashed(name)}",))[0] for name, each in SETTINGS.items()} <= everything
 
 
 def test_the_table_of_options_is_that_of_experiments():

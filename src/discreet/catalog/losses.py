@@ -38,11 +38,13 @@ def _curator(problem: Problem, clocks: TwoClocks) -> CentralLosses:
         num_loss_blocks=clocks.num_loss_blocks,
         public_losses=problem.losses == "public",
         visits=problem.paper,
+        calibration=problem.calibration,
     )
 
 
 def _devices(problem: Problem) -> LocalLosses:
-    return LocalLosses(problem.budget, problem.losses == "public", laplace=problem.paper)
+    laplace = problem.paper or problem.noise == "printed"
+    return LocalLosses(problem.budget, problem.losses == "public", laplace, calibration=problem.calibration)
 
 
 def uc_o_reps(problem: Problem) -> Triple:

@@ -65,10 +65,12 @@ def oppo(problem: Problem) -> Triple:
 def count_privatizer(problem: Problem) -> Privatizer[PrivateCounts]:
     """The release of counts: a tree where a policy follows every episode, fresh noise per epoch elsewhere."""
     if problem.trust == "local":
-        return LocalLaplace(problem.budget) if problem.local_reports == "laplace" else LocalSampled(problem.budget)
+        if problem.local_reports == "laplace" or problem.noise == "printed":
+            return LocalLaplace(problem.budget, calibration=problem.calibration)
+        return LocalSampled(problem.budget)
     if problem.schedule == "every":
-        return Tree(problem.budget, problem.neighbours)
-    return Epochs(problem.budget, problem.neighbours, window="restart")
+        return Tree(problem.budget, problem.neighbours, calibration=problem.calibration)
+    return Epochs(problem.budget, problem.neighbours, window="restart", calibration=problem.calibration)
 
 
 def count_schedule(problem: Problem) -> Schedule:
@@ -141,11 +143,13 @@ def heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple:
         rate *= 1.0 if problem.paper else 10.0  # the printed thresholds cut off most of what they should count
         schedule = EveryEpisode() if every else count_schedule(problem)
         if local:
-            privatizer = TruncatedLocal(problem.budget)
+            privatizer = TruncatedLocal(problem.budget, calibration=problem.calibration)
         elif every:
-            privatizer = TruncatedTree(problem.budget, problem.neighbours)
+            privatizer = TruncatedTree(problem.budget, problem.neighbours, calibration=problem.calibration)
         else:
-            privatizer = TruncatedEpochs(problem.budget, problem.neighbours, window="restart")
+            privatizer = TruncatedEpochs(
+                problem.budget, problem.neighbours, window="restart", calibration=problem.calibration
+            )
     estimate = HeavyEstimate(
         K,
         problem.moments or Moments(),
@@ -179,12 +183,15 @@ def spotlight(problem: Problem) -> Triple:
 # Shuffled bits ------------------------------------------------------------------------------------------------------
 
 
+def _bits(problem: Problem) -> Literal["exact", "paper"]:
+    return "paper" if problem.noise == "printed" else "exact"
+
+
 def shuffle_ucbvi(problem: Problem) -> Triple:
     """Batches that grow by a fifth, from eight standard deviations of their noise on: smaller ones say nothing."""
     K, facts = problem.num_episodes, problem.structure
-    calibration: Literal["exact", "paper"] = "paper" if problem.paper else "exact"
     privatizer = Shuffle(
-        problem.budget, problem.neighbours, problem.honest, window="restart", calibration=calibration
+        problem.budget, problem.neighbours, problem.honest, window="restart", calibration=_bits(problem)
     )
     spec = CountSpec(problem.num_states, problem.num_actions, problem.horizon, problem.pooled)
     deviation = math.sqrt(privatizer.law(spec).variance(max(K, 2)))
@@ -208,8 +215,7 @@ def elimination(problem: Problem, private: bool) -> Triple:
         agent = PolicyElimination(K, facts, problem.scale(0.1), 1e-3, 1e-3, shift=False, exploit=True, first=first)
     agent.policies(problem.shape)
     budget = problem.budget if private else None
-    calibration: Literal["exact", "paper"] = "paper" if problem.paper else "exact"
-    privatizer = ShuffleBatches(budget, problem.neighbours, problem.honest, calibration=calibration)
+    privatizer = ShuffleBatches(budget, problem.neighbours, problem.honest, calibration=_bits(problem))
     return Triple(agent, privatizer, GeometricEpochs(2.0, 2))
 
 

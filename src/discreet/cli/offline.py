@@ -73,7 +73,12 @@ def fit(
             help="auto, one-hot, columns, dp-apvi, dp-pevi or dp-vapvi; without privacy: apvi, pevi or vapvi."
         ),
     ] = "auto",
-    mode: Annotated[str, typer.Option(help="practical, or paper: as printed.")] = "practical",
+    mode: Annotated[
+        str, typer.Option("--constants", "--mode", help="Constants: practical (ours), or paper (as printed).")
+    ] = "practical",
+    noise: Annotated[
+        str, typer.Option(help="true, or printed: the paper's scale, for dp-apvi with known rewards the same.")
+    ] = "true",
     bonus: Annotated[str, typer.Option(help="bernstein or hoeffding: what dp-apvi and apvi take off.")] = "bernstein",
     confidence_scale: Annotated[
         float | None, typer.Option(help="Factor on what is taken off for doubt.", show_default="the learner's")
@@ -240,6 +245,7 @@ def fit(
             budget,
             algorithm=algorithm,
             mode=mode,
+            noise=noise,
             bonus=kind,
             confidence_scale=confidence_scale,
             neighbours=one_of("--neighbours", neighbours),

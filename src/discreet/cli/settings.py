@@ -17,9 +17,10 @@ class Field(NamedTuple):
     help: str
     default: Any = None
     shown: str | bool = False
+    flags: tuple[str, ...] = ()  # where they are not the name
 
     def parameter(self, name: str) -> inspect.Parameter:
-        flags = ["--" + name.replace("_", "-")] if self.default is False else []
+        flags = self.flags or (("--" + name.replace("_", "-"),) if self.default is False else ())
         shown = self.shown if self.default is None else True
         annotation: Any = Annotated[self.kind, typer.Option(*flags, help=self.help, show_default=shown)]
         return inspect.Parameter(
@@ -58,7 +59,15 @@ SETTINGS = {
     "moment_bound": Field(float | None, "Heavy tails: public bound u on E|r|^(1+v).", shown="the law's"),
     "mean_bound": Field(float | None, "Heavy tails: public bound on |mean reward|.", shown="the law's"),
     "bonus": Field(str | None, "bernstein or hoeffding, where the learner has both.", shown="bernstein"),
-    "mode": Field(str | None, "practical, or paper: as printed, with the true calibration.", shown="practical"),
+    "mode": Field(
+        str | None,
+        "Constants of plan, bonus and rates: practical (ours), or paper (as printed).",
+        shown="practical",
+        flags=("--constants", "--mode"),
+    ),
+    "noise": Field(
+        str | None, "true (gives the budget), or printed: a paper's scale and what it truly gives.", shown="true"
+    ),
     "epsilon": Field(float | None, "Privacy budget per user (private learners), at most 20."),
     "delta": Field(float, "Above 0: (epsilon, delta), with Gaussian noise or shuffled bits.", 0.0),
     "local_reports": Field(

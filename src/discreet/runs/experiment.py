@@ -69,6 +69,7 @@ class Experiment:
     alpha: float | None = None
     bonus: str | None = None
     mode: str | None = None
+    noise: str | None = None
     epsilon: float | None = None
     delta: float = 0.0
     model: str | None = None
@@ -195,14 +196,14 @@ class Experiment:
             if option.choices and value not in (None, *option.choices) and not isinstance(value, LossSequence):
                 choices = ", ".join(option.choices)
                 raise ValueError(f"unknown {catalog.dashed(name)} {value!r}; choose one of {choices}")
-        mode = self.mode or "practical"
+        mode, noise = self.mode or "practical", self.noise or "true"
         trust = (self.model or entry.models[0]) if entry.private else None
         found: dict[str, Any] = {}
         for name, option in catalog.OPTIONS.items():
             given = getattr(self, name)
             if given is False and option.default is False:  # a flag that was not raised
                 given = None
-            only = catalog.settled(entry, name, mode, trust)
+            only = catalog.settled(entry, name, mode, trust, noise)
             if only is None:
                 found[name] = option.default if given is None else given
             elif given is None or given == only[0]:
@@ -420,7 +421,7 @@ def check_memory(experiment: Experiment, runs: int = 1) -> None:
 
 #: Settings that reach a learner as they are.
 TOLD = (
-    *("pooled", "schedule", "confidence_scale", "bonus", "mode", "local_reports", "honest"),
+    *("pooled", "schedule", "confidence_scale", "bonus", "mode", "noise", "local_reports", "honest"),
     *("epsilon", "delta", "neighbours", "losses", "estimator"),
 )
 
