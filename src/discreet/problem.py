@@ -96,6 +96,7 @@ class Problem:
     pooled: bool = False  # counts over all steps together
     schedule: str = "epochs"
     confidence_scale: float | None = None
+    rate_scale: float | None = None  # of a learning rate; None: the learner's own
     bonus: BonusKind = "bernstein"
     mode: str = "practical"  # whose constants
     noise: str = "true"  # or "printed": scales as in the papers, with the guarantee that they truly give
@@ -114,6 +115,10 @@ class Problem:
 
     def scale(self, default: float) -> float:
         return default if self.confidence_scale is None else self.confidence_scale
+
+    def rate(self, default: float) -> float:
+        """Factor on the learning rate of the theorem."""
+        return default if self.rate_scale is None else self.rate_scale
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -28,6 +28,8 @@ ONLINE = {name: entry for name, entry in ALGORITHMS.items() if entry.runner != "
 #: A value for every option that is not what holds when nothing is said.
 OTHER = {
     "pooled": True,
+    "allow_pooled": True,
+    "rate_scale": 0.7,
     "schedule": "every",
     "confidence_scale": 0.7,
     "bonus": "hoeffding",
@@ -210,6 +212,8 @@ def test_u3_every_option_that_a_learner_declares_makes_a_difference(name):
     env = "layered" if entry.runner == "adversarial" else "riverswim"
     sizes = {} if entry.runner == "adversarial" else {"states": 2, "horizon": 2}
     for option in entry.options:
+        if option == "allow_pooled":  # it changes what is refused and nothing else
+            continue
         model = {"honest": "shuffle", "local_reports": "local"}.get(option)
         common = {"env": env, "episodes": 3000, **sizes, **budget(name, model)}
         if (name, option) == ("private-uob-lbps", "losses"):  # bandit losses have no public form; opening says so

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -10,6 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 import discreet
+from discreet.agents.apvi import APVI
+from discreet.agents.policy_optimization import PolicyOptimization, learning_rate, mirror_step
+from discreet.bonuses import ShaniEfroni
 from discreet.catalog import ALGORITHMS
 from discreet.cli import app
 from discreet.envs.registry import make
@@ -17,12 +21,14 @@ from discreet.envs.tabular import layers
 from discreet.occupancies import Layers
 from discreet.people.counts import CountSpec
 from discreet.people.losses import LossSpec
+from discreet.planning import policy_values
 from discreet.privacy.accounting import Budget
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.epochs import Epochs
 from discreet.privacy.trust.local_losses import LocalLosses
 from discreet.privacy.trust.losses import CentralLosses
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree
+from discreet.releases.counts import PerTable, PrivateCounts
 from discreet.runs import results
 from discreet.runs.experiment import Experiment, Setting, run
 from discreet.session import Session
@@ -208,7 +214,7 @@ def test_losses_without_a_printed_scale_are_refused(wrong, words):
 # From logs ----------------------------------------------------------------------------------------------------------
 
 
-def fitted(**options: object) -> discreet.Fitted:
+def fitted(pooled: bool = False, **options: object) -> discreet.Fitted:
     rng, K, H = np.random.default_rng(0), 300, 2
     states = rng.integers(0, 2, (K, H + 1))
     log = {
@@ -219,7 +225,7 @@ def fitted(**options: object) -> discreet.Fitted:
         "reward": rng.random(K * H),
         "next_state": states[:, 1:].ravel(),
     }
-    return discreet.fit(log, discreet.LogFormat(2, 2, H), ONE, seed=1, anyway=True, **options)
+    return discreet.fit(log, discreet.LogFormat(2, 2, H, pooled), ONE, seed=1, anyway=True, **options)
 
 
 def test_the_printed_noise_of_dp_apvi_is_the_true_one():
@@ -246,3 +252,117 @@ def test_logs_have_no_other_printed_noise(options, words):
         fitted(noise="printed", **options)
     with pytest.raises(ValueError, match="noise is 'loud'; it must be true or printed"):
         fitted(noise="loud")
+
+
+# As printed ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["joint", "local"])
+def test_r2_paper_constants_have_the_printed_estimator_and_rate(model):
+    said = settings("private-uob-lbps", model, mode="paper")
+    plain = Experiment("private-uob-lbps", **said)
+    assert plain.resolved.estimator == "paper"
+    assert plain.id == Experiment("private-uob-lbps", estimator="paper", **said).id
+    agent = Setting.of(plain).triple().agent
+    spec = loss_spec("bandit")
+    states = sum(len(layer) for layer in spec.layers.states)
+    assert (agent.estimator, agent.rate) == ("paper", pytest.approx(math.sqrt(states / 1024)))
+    corrected = Setting.of(Experiment("private-uob-lbps", estimator="corrected", **said)).triple().agent
+    assert corrected.rate < agent.rate / 3
+    practical = Experiment("private-uob-lbps", **settings("private-uob-lbps", model))
+    assert practical.resolved.estimator == "corrected"
+
+
+@pytest.mark.parametrize("name", [n for n, entry in ALGORITHMS.items() if "rate_scale" in entry.options])
+@pytest.mark.parametrize("constants", ["practical", "paper"])
+def test_r9_rates_are_tunable_and_one_is_the_theorem(name, constants):
+    entry = ALGORITHMS[name]
+    adversarial = entry.runner == "adversarial"
+    said = {"env": "layered", "episodes": 1024} if adversarial else TINY
+    budget = {"epsilon": 1.0} if entry.private else {}
+
+    def rate(scale: float) -> float:
+        experiment = Experiment(name, mode=constants, rate_scale=scale, **said, **budget)
+        agent = Setting.of(experiment).triple().agent
+        return agent.rate if adversarial else agent.rate_scale
+
+    assert rate(3.0) == pytest.approx(3.0 * rate(1.0))
+    if not adversarial:
+        assert rate(1.0) == 1.0
+    for wrong in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match=r"rate-scale is .*; it must be a number above 0"):
+            rate(wrong)
+
+
+def test_r9_paper_constants_refuse_pooled_counts_unless_allowed():
+    pooled = {"epsilon": 1.0, "mode": "paper", "pooled": True}
+    with pytest.raises(ValueError, match="counts of every step, unless --allow-pooled is said; leave pooled out"):
+        Experiment("dp-ucbvi", **pooled)
+    allowed = Experiment("dp-ucbvi", allow_pooled=True, **pooled)
+    assert allowed.resolved.resolved == allowed.resolved
+    assert not allowed.resolved.twin.allow_pooled
+    for others in ({"pooled": True}, {"mode": "paper"}, {}):
+        with pytest.raises(ValueError, match="printed constants on pooled counts; leave allow-pooled out"):
+            Experiment("dp-ucbvi", epsilon=1.0, allow_pooled=True, **others)
+    Experiment("ucbvi", mode="paper", pooled=True)  # [AOM17] pools
+    with pytest.raises(ValueError, match="printed constants of dp-apvi are for counts of every step"):
+        fitted(algorithm="dp-apvi", mode="paper", pooled=True)
+    assert fitted(algorithm="dp-apvi", mode="paper", pooled=True, allow_pooled=True).policy is not None
+
+
+def test_r9_a_policy_is_evaluated_on_the_release_that_it_was_made_from():
+    """π² = π¹·exp(η·Q̃¹), where Q̃¹ is of π¹ on the empty release: all optimistic, so that π² is uniform as well."""
+    shape, K = (2, 2, 2), 100
+    empty = PrivateCounts(np.zeros(shape), np.zeros((*shape, 2)), np.zeros(shape), 2, 0)
+    visits = np.full(shape, 40.0)
+    rewards = np.zeros(shape)
+    rewards[:, :, 1] = 40.0  # the second action pays
+    seen = PrivateCounts(visits, np.full((*shape, 2), 20.0), rewards, 2, 1)
+    later = PrivateCounts(visits, np.full((*shape, 2), 20.0), rewards, 2, 2)
+    estimate = ShaniEfroni(K, 0.001)
+    printed, ours = (PolicyOptimization(estimate, K, own_release=own) for own in (True, False))
+    first = printed.plan(empty, None)
+    second = printed.plan(seen, first)
+    assert second.policy == pytest.approx(np.full(shape, 0.5))
+    assert (ours.plan(seen, ours.plan(empty, None)).policy[..., 1] > 0.5).all()
+    model, bonus = estimate(seen)
+    _, quality = policy_values(model, second.policy, bonus, (0.0, 1.0))
+    assert printed.plan(later, second).policy == pytest.approx(
+        mirror_step(second.policy, quality, learning_rate(2, 2, K))
+    )
+
+
+def test_r5_counts_below_zero_are_zero_before_they_are_projected():
+    """A row (−50, 30 | total 60 ± 10): the nearest valid counts of the positive parts sum to 50 at least."""
+    shape = (1, 2, 1)
+    transitions = np.zeros((*shape, 2))
+    transitions[0, 0, 0] = (-50.0, 30.0)
+    release = PrivateCounts(
+        np.full(shape, 60.0), transitions, np.zeros(shape), 1, 100, widths=PerTable(10.0, 10.0, 5.0)
+    )
+    known = np.zeros(shape)
+    model, _ = APVI("paper", rewards=known).estimate(release)
+    positive = dataclasses.replace(release, transitions=np.maximum(transitions, 0.0))
+    assert model.transitions == pytest.approx(positive.model().transitions)
+    assert model.transitions[0, 0, 0] != pytest.approx(release.model().transitions[0, 0, 0])
+
+
+def test_r5_unknown_rewards_are_charged_in_the_printed_penalty():
+    shape, e = (1, 1, 1), 10.0
+    n, E = 1000.0, 2 * e
+    release = PrivateCounts(
+        np.full(shape, n), np.full((*shape, 1), n), np.full(shape, 300.0), 1, 1000, widths=PerTable(e, e, 7.0)
+    )
+    _, without = APVI("paper", rewards=np.full(shape, 0.3)).estimate(release)
+    _, with_rewards = APVI("paper").estimate(release)
+    sampled = math.sqrt((n + E) * math.log(2 / 0.1) / 2)
+    assert without.fixed - with_rewards.fixed == pytest.approx((sampled + E + 7.0) / n)
+    assert (without.per_std == with_rewards.per_std).all()
+
+
+def test_baselines_say_what_they_are():
+    for name, whose in (("uc-o-reps", "RM19"), ("uob-reps", "JJLSY20"), ("apeve", "QYMW22")):
+        entry = ALGORITHMS[name]
+        assert "without noise" in f"{entry.summary} {entry.source}"
+        assert f"not [{whose}]" in entry.source
+    assert "recalled" in ALGORITHMS["pucb"].source

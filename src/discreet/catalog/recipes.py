@@ -55,7 +55,8 @@ def ucbvi_bernstein(problem: Problem) -> Triple:
 
 def oppo(problem: Problem) -> Triple:
     scale, rate = (problem.scale(1.0), 1.0) if problem.paper else (problem.scale(0.003), 10.0)
-    agent = PolicyOptimization(ShaniEfroni(problem.num_episodes, scale), problem.num_episodes, rate)
+    estimate = ShaniEfroni(problem.num_episodes, scale)
+    agent = PolicyOptimization(estimate, problem.num_episodes, problem.rate(rate), own_release=problem.paper)
     return Triple(agent, Exact(), plain_schedule(problem))
 
 
@@ -120,9 +121,12 @@ def private_ucb_po(problem: Problem) -> Triple:
     if problem.paper:
         paper = ChowdhuryZhou(K, True, problem.scale(1.0), structure=facts)
         privatizer = count_privatizer(replace(problem, schedule="every", local_reports="laplace"))
-        return Triple(PolicyOptimization(paper, K), privatizer, EveryEpisode())
+        agent = PolicyOptimization(paper, K, problem.rate(1.0), own_release=True)
+        return Triple(agent, privatizer, EveryEpisode())
     estimate = Practical(K, "bernstein", problem.scale(1.0), structure=facts)
-    return Triple(PolicyOptimization(estimate, K, 10.0), count_privatizer(problem), count_schedule(problem))
+    return Triple(
+        PolicyOptimization(estimate, K, problem.rate(10.0)), count_privatizer(problem), count_schedule(problem)
+    )
 
 
 # Heavy-tailed rewards -----------------------------------------------------------------------------------------------
@@ -161,7 +165,8 @@ def heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple:
         structure=problem.structure,
     )
     if policy_optimisation:
-        return Triple(HeavyUCBPO(estimate, K, 1.0 if problem.paper else 30.0), privatizer, schedule)
+        step = problem.rate(1.0 if problem.paper else 30.0)
+        return Triple(HeavyUCBPO(estimate, K, step, own_release=problem.paper), privatizer, schedule)
     return Triple(HeavyUCBVI(estimate, problem.tie_seed), privatizer, schedule)
 
 

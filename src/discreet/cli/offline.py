@@ -90,6 +90,9 @@ def fit(
         bool,
         typer.Option("--pooled", help="Count over all steps together: what happens does not depend on the step."),
     ] = False,
+    allow_pooled: Annotated[
+        bool, typer.Option("--allow-pooled", help="Printed constants on pooled counts, which no paper has.")
+    ] = False,
     neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
     episodes_per_user: Annotated[int, typer.Option(help="Most episodes of one user that count.")] = 1,
     columns: Annotated[
@@ -246,6 +249,7 @@ def fit(
             algorithm=algorithm,
             mode=mode,
             noise=noise,
+            allow_pooled=allow_pooled,
             bonus=kind,
             confidence_scale=confidence_scale,
             neighbours=one_of("--neighbours", neighbours),

@@ -39,10 +39,12 @@ SETTINGS = {
     ),
     "episodes": Field(int, "Episodes; every episode is another user.", 20_000),
     "pooled": Field(bool, "Count over all steps together: the MDP is stationary.", False),
+    "allow_pooled": Field(bool, "Printed constants on pooled counts, which no paper has.", False),
     "schedule": Field(str | None, "When to learn: every (episode) or epochs (growing).", shown="epochs"),
     "confidence_scale": Field(
         float | None, "Factor on the exploration bonus; 1 is the theorem.", shown="the learner's"
     ),
+    "rate_scale": Field(float | None, "Factor on the learning rate; 1 is the theorem's.", shown="the learner's"),
     "reward_law": Field(
         str | None,
         "bernoulli, deterministic, gaussian, alpha-stable, student-t or pareto.",
@@ -95,7 +97,9 @@ SETTINGS = {
         str | None, "Adversarial losses: iid, switch, sinusoid, blocks, flips or alternating.", shown="iid"
     ),
     "losses": Field(str | None, "Adversarial losses: private, or public tables.", shown="private"),
-    "estimator": Field(str | None, "Bandit losses: corrected, or paper (as printed).", shown="corrected"),
+    "estimator": Field(
+        str | None, "Bandit losses: corrected, or paper (as printed).", shown="corrected; with paper constants paper"
+    ),
 }
 
 

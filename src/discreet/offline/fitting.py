@@ -168,6 +168,7 @@ def fit(
     algorithm: str = "auto",
     mode: str = "practical",
     noise: str = "true",
+    allow_pooled: bool = False,
     bonus: BonusKind = "bernstein",
     confidence_scale: float | None = None,
     neighbours: Neighbours = "replace",
@@ -191,7 +192,8 @@ def fit(
 
     `algorithm`: one of `FROM_LOGS`, or "auto"; apvi, pevi and vapvi use the data as they are and take no budget.
     `mode`: "practical" constants, or those of the "paper". `noise="printed"` asks for a paper's own scale: that of
-    dp-apvi with known rewards, which is the true one.
+    dp-apvi with known rewards, which is the true one. `allow_pooled`: a paper's constants on pooled counts, which
+    papers do not have.
     `bonus`: dp-apvi and apvi take off a "bernstein" or "hoeffding" term, times `confidence_scale`.
     `features` (S, A, d), or a function of state and action, make the problem linear: [QW22] Alg. 2 and relatives, of
     which dp-vapvi may `split` the users between its two regressions.
@@ -250,6 +252,11 @@ def fit(
     name = choose(algorithm, log, budget, neighbours, 0, mode, phi is not None).algorithm
     _check_options(name, bonus, confidence_scale, split, declared)
     _check_noise(noise, name, declared)
+    if mode == "paper" and log.pooled and FROM_LOGS[name].private and not allow_pooled:
+        raise ValueError(
+            f"the printed constants of {name} are for counts of every step; leave pooled out, or say --allow-pooled "
+            f"(allow_pooled=True)"
+        )
     structure = PublicStructure(start, _declared_successors(successors, log, name))
     _check_plan_horizon(plan_horizon, log, name)
     if phi is None:
