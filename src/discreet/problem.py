@@ -96,6 +96,7 @@ class Problem:
     pooled: bool = False  # counts over all steps together
     schedule: str = "epochs"
     confidence_scale: float | None = None
+    beta: float | None = None  # how often all that the learner relies on may fail; None: its own
     rate_scale: float | None = None  # of a learning rate; None: the learner's own
     bonus: BonusKind = "bernstein"
     mode: str = "practical"  # whose constants
@@ -115,6 +116,15 @@ class Problem:
 
     def scale(self, default: float) -> float:
         return default if self.confidence_scale is None else self.confidence_scale
+
+    @property
+    def failure(self) -> float:
+        """β of logarithms in bonuses."""
+        return 0.1 if self.beta is None else self.beta
+
+    def width_failure(self, share: float) -> float:
+        """Of the widths of noise: the paper's share of β."""
+        return 0.01 if self.beta is None else min(share * self.beta, 0.5)
 
     def rate(self, default: float) -> float:
         """Factor on the learning rate of the theorem."""

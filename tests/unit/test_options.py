@@ -30,6 +30,7 @@ OTHER = {
     "pooled": True,
     "allow_pooled": True,
     "rate_scale": 0.7,
+    "beta": 0.03,
     "schedule": "every",
     "confidence_scale": 0.7,
     "bonus": "hoeffding",

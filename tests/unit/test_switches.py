@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import discreet
 from discreet.agents.apvi import APVI
+from discreet.agents.oreps import ConfidenceBoxes
 from discreet.agents.policy_optimization import PolicyOptimization, learning_rate, mirror_step
 from discreet.bonuses import ShaniEfroni
 from discreet.catalog import ALGORITHMS
@@ -366,3 +367,54 @@ def test_baselines_say_what_they_are():
         assert "without noise" in f"{entry.summary} {entry.source}"
         assert f"not [{whose}]" in entry.source
     assert "recalled" in ALGORITHMS["pucb"].source
+
+
+#: Of β, what the widths of noise may fail with: [QW23] Asm. 3.1; [WZCW23] Asm. 1; [BTZCC25] Asm. 4; [BZZDTCC24]
+#: Asm. 2.3 and 4.1 (2δ for counts and δ for losses).
+SHARES = {
+    "dp-ucbvi": 1 / 3,
+    "shuffle-ucbvi": 1 / 3,
+    "private-heavy-ucbvi": 1.0,
+    "private-heavy-ucbpo": 1.0,
+    "sdp-pe": 1.0,
+    "private-uc-o-reps": 3.0,
+    "private-uob-lbps": 3.0,
+}
+
+
+@pytest.mark.parametrize(("name", "model"), [form for form in FORMS if form[0] in SHARES])
+@pytest.mark.parametrize("constants", ["practical", "paper"])
+def test_r8_one_failure_probability_is_divided_as_in_the_paper(name, model, constants):
+    setting = Setting.of(Experiment(name, **settings(name, model, mode=constants, beta=0.03)))
+    agent, privatizer, _ = setting.triple()
+    assert privatizer.beta == pytest.approx(0.03 * SHARES[name])
+    relied = getattr(agent, "confidence", None) or getattr(agent, "estimate", None) or agent
+    assert relied.beta == 0.03
+
+
+def test_r8_a_smaller_failure_probability_is_paid_for_in_bonus_and_width():
+    def paid(beta: float | None) -> tuple[float, float]:
+        said = Experiment("dp-ucbvi", **settings("dp-ucbvi", "joint", mode="paper", beta=beta))
+        setting = Setting.of(said)
+        triple = setting.triple()
+        release = triple.privatizer.open(setting.spec, said.episodes, NoiseSource.seeded(0)).release()
+        _, found = triple.agent.estimate(release)
+        return float(found.fixed.min()), float(release.largest_width.max())
+
+    (bonus, width), (larger_bonus, larger_width), (_, unsaid) = paid(0.1), paid(0.001), paid(None)
+    assert bonus < larger_bonus
+    assert width < unsaid < larger_width  # of β = 0.1/3, of 0.01 where nothing is said, of 0.001/3
+
+
+def test_r8_confidence_sets_take_the_same_failure_probability():
+    spec = loss_spec("full")
+    K, XA = 1024, spec.layers.num_cells
+    assert ConfidenceBoxes(spec.layers, K).log_iota == pytest.approx(2 * math.log(K))
+    assert ConfidenceBoxes(spec.layers, K, beta=XA / K).log_iota == pytest.approx(2 * math.log(K))
+    assert ConfidenceBoxes(spec.layers, K, beta=0.01).log_iota == pytest.approx(math.log(XA * K / 0.01))
+
+
+@pytest.mark.parametrize("wrong", [0.0, 1.0, -0.1, math.nan])
+def test_r8_failure_probabilities_that_are_none_are_refused(wrong):
+    with pytest.raises(ValueError, match="the failure probability must lie strictly between 0 and 1"):
+        Experiment("dp-ucbvi", epsilon=1.0, beta=wrong)

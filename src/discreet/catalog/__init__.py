@@ -73,6 +73,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "schedule": Option("epochs", SCHEDULES),
         "confidence_scale": Option(),
         "rate_scale": Option(),
+        "beta": Option(),
         "bonus": Option("bernstein", ("hoeffding", "bernstein")),
         "mode": Option("practical", MODES),
         "noise": Option("true", NOISES),
@@ -93,15 +94,15 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
 _DECLARED = frozenset({"known_successors", "known_zero_rewards"})
 _MOMENTS = frozenset({"moment_order", "moment_bound", "mean_bound"})
 _PRINTED = frozenset({"noise"})  # a paper prints the scale of its noise
-_PLAIN = frozenset({"pooled", "schedule", "confidence_scale", "mode"})
+_PLAIN = frozenset({"pooled", "schedule", "confidence_scale", "beta", "mode"})
 _STAGED = frozenset({"allow_pooled"})  # its paper counts every step by itself
 _RATE = frozenset({"rate_scale"})
 _COUNTS = _PLAIN | _DECLARED | _STAGED | {"local_reports"}
 _HEAVY = _PLAIN | _DECLARED | _MOMENTS | _STAGED
 _REPORTS = _DECLARED | {"pooled", "confidence_scale", "honest", "public_initial"}
-_BITS = _DECLARED | _STAGED | {"pooled", "confidence_scale", "mode", "bonus", "honest"}
-_ELIMINATION = frozenset({"confidence_scale", "mode", "known_successors"})
-_LOSSES = frozenset({"confidence_scale", "rate_scale", "mode", "adversary"})
+_BITS = _DECLARED | _STAGED | {"pooled", "beta", "confidence_scale", "mode", "bonus", "honest"}
+_ELIMINATION = frozenset({"confidence_scale", "beta", "mode", "known_successors"})
+_LOSSES = frozenset({"confidence_scale", "beta", "rate_scale", "mode", "adversary"})
 
 
 def settled(

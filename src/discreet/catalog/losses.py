@@ -19,7 +19,7 @@ PURE_BLOCKS, GAUSSIAN_BLOCKS, EXACT_UPDATES = 100, 300, 1000
 
 
 def _boxes(problem: Problem) -> ConfidenceBoxes:
-    return ConfidenceBoxes(problem.layers, problem.num_episodes, problem.scale(0.3), problem.paper)
+    return ConfidenceBoxes(problem.layers, problem.num_episodes, problem.scale(0.3), problem.paper, problem.beta)
 
 
 def _clocks(problem: Problem, blocks: int) -> TwoClocks:
@@ -38,13 +38,15 @@ def _curator(problem: Problem, clocks: TwoClocks) -> CentralLosses:
         num_loss_blocks=clocks.num_loss_blocks,
         public_losses=problem.losses == "public",
         visits=problem.paper,
+        beta=problem.width_failure(3.0),
         calibration=problem.calibration,
     )
 
 
 def _devices(problem: Problem) -> LocalLosses:
     laplace = problem.paper or problem.noise == "printed"
-    return LocalLosses(problem.budget, problem.losses == "public", laplace, calibration=problem.calibration)
+    beta = problem.width_failure(3.0)  # 2β for counts and β for losses
+    return LocalLosses(problem.budget, problem.losses == "public", laplace, beta, problem.calibration)
 
 
 def uc_o_reps(problem: Problem) -> Triple:

@@ -45,6 +45,9 @@ SETTINGS = {
         float | None, "Factor on the exploration bonus; 1 is the theorem.", shown="the learner's"
     ),
     "rate_scale": Field(float | None, "Factor on the learning rate; 1 is the theorem's.", shown="the learner's"),
+    "beta": Field(
+        float | None, "How often bonuses and widths may fail, divided as in the paper.", shown="0.1 and 0.01"
+    ),
     "reward_law": Field(
         str | None,
         "bernoulli, deterministic, gaussian, alpha-stable, student-t or pareto.",

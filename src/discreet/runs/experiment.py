@@ -38,7 +38,7 @@ Progress = Callable[[int], None]
 
 _WHOLE = ("states", "horizon", "instance", "episodes")
 _REAL = (
-    *("confidence_scale", "rate_scale", "alpha", "df", "tail_index", "epsilon", "delta", "honest"),
+    *("confidence_scale", "rate_scale", "beta", "alpha", "df", "tail_index", "epsilon", "delta", "honest"),
     *("moment_order", "moment_bound", "mean_bound", "discount"),
 )
 _FLAGS = ("pooled", "allow_pooled", "public_initial", "known_successors", "known_zero_rewards")
@@ -67,6 +67,7 @@ class Experiment:
     schedule: str | None = None
     confidence_scale: float | None = None
     rate_scale: float | None = None
+    beta: float | None = None
     reward_law: str | None = None
     alpha: float | None = None
     bonus: str | None = None
@@ -106,6 +107,8 @@ class Experiment:
             raise ValueError(f"confidence-scale is {scale}; it must be a number of at least 0")
         if self.rate_scale is not None and not (math.isfinite(self.rate_scale) and self.rate_scale > 0):
             raise ValueError(f"rate-scale is {self.rate_scale}; it must be a number above 0")
+        if self.beta is not None and not 0 < self.beta < 1:
+            raise ValueError(f"beta is {self.beta:g}; the failure probability must lie strictly between 0 and 1")
         registry.sizes(self.place, self.states, self.horizon)
         if isinstance(self.env, str):
             object.__setattr__(self, "env", self.place.name)  # one name, however it was written
@@ -427,7 +430,18 @@ def check_memory(experiment: Experiment, runs: int = 1) -> None:
 
 #: Settings that reach a learner as they are.
 TOLD = (
-    *("pooled", "schedule", "confidence_scale", "rate_scale", "bonus", "mode", "noise", "local_reports", "honest"),
+    *(
+        "pooled",
+        "schedule",
+        "confidence_scale",
+        "rate_scale",
+        "beta",
+        "bonus",
+        "mode",
+        "noise",
+        "local_reports",
+        "honest",
+    ),
     *("epsilon", "delta", "neighbours", "losses", "estimator"),
 )
 
