@@ -155,7 +155,7 @@ def default_settings() -> list[Setting]:
         Setting("full information, not private, theory rates", "uc-o-reps", "S", e4, {"mode": "paper"}, 3),
         Setting("paper mode, full information, joint", FULL, "S", e4, paper, 3),
         Setting("paper mode, full information, local", FULL, "S", e4, {**paper, "model": "local"}, 3),
-        Setting("paper mode, bandit, joint, corrected", BANDIT, "S", e4, paper, 3),
+        Setting("paper mode, bandit, joint, corrected", BANDIT, "S", e4, {**paper, "estimator": "corrected"}, 3),
         Setting("paper mode, bandit, joint, printed", BANDIT, "S", e4, {**paper, "estimator": "paper"}, 3),
     ]
     return rows

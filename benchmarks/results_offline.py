@@ -131,6 +131,7 @@ def measured(setting: Setting, instance: int, seed: int) -> dict[str, Any]:
         budget_of(setting.budget),
         algorithm=setting.algorithm,
         mode=setting.mode,
+        allow_pooled=setting.pooled,
         confidence_scale=setting.confidence_scale,
         rewards=rewards,
         features=features,

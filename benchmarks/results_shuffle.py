@@ -77,8 +77,8 @@ def eliminated(name: str, mdp: FiniteMDP, K: int, seed: int, mode: str = "practi
     private = name == "sdp-pe"
     structure = PublicStructure(mdp.initial)
     problem = Problem(
-        S, A, H, K, mode=mode, epsilon=1.0 if private else None, delta=DELTA if private else 0.0,
-        trust="shuffle", structure=structure,
+        S, A, H, K, mode=mode, noise="printed" if mode == "paper" else "true", epsilon=1.0 if private else None,
+        delta=DELTA if private else 0.0, trust="shuffle", structure=structure,
     )  # fmt: skip
     agent, privatizer, _ = algorithm(name).build(problem)
     simulator = MDPSimulator(mdp, RewardLaw(), seed)
@@ -118,7 +118,7 @@ def elimination_table(instances: range = range(20)) -> str:
             found = [eliminated(name, tiny(i, S, A, H), K, i, mode) for i in instances]
             kept, left, ratio = (np.array(column, dtype=float) for column in zip(*found, strict=True))
             count = A ** (1 + S * (H - 1))
-            label = f"{name}{', paper mode' if mode == 'paper' else ''}"
+            label = f"{name}{', as printed' if mode == 'paper' else ''}"
             rows.append(
                 f"| {label} | {S}, {A}, {H} | 10^{round(np.log10(K))} | {count} | {int(kept.sum())}/{len(found)} | "
                 f"{left.mean():.1f} | {ratio.mean():.3f} | {ratio.max():.3f} |"

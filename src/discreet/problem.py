@@ -96,8 +96,11 @@ class Problem:
     pooled: bool = False  # counts over all steps together
     schedule: str = "epochs"
     confidence_scale: float | None = None
+    beta: float | None = None  # how often all that the learner relies on may fail; None: its own
+    rate_scale: float | None = None  # of a learning rate; None: the learner's own
     bonus: BonusKind = "bernstein"
-    mode: str = "practical"
+    mode: str = "practical"  # whose constants
+    noise: str = "true"  # or "printed": scales as in the papers, with the guarantee that they truly give
     epsilon: float | None = None  # None: no privacy
     delta: float = 0.0
     trust: str = "joint"  # whom people trust, of `catalog.TRUST`
@@ -115,6 +118,19 @@ class Problem:
         return default if self.confidence_scale is None else self.confidence_scale
 
     @property
+    def failure(self) -> float:
+        """β of logarithms in bonuses."""
+        return 0.1 if self.beta is None else self.beta
+
+    def width_failure(self, share: float) -> float:
+        """Of the widths of noise: the paper's share of β."""
+        return 0.01 if self.beta is None else min(share * self.beta, 0.5)
+
+    def rate(self, default: float) -> float:
+        """Factor on the learning rate of the theorem."""
+        return default if self.rate_scale is None else self.rate_scale
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """(H, S, A)"""
         return self.horizon, self.num_states, self.num_actions
@@ -129,6 +145,11 @@ class Problem:
     @property
     def paper(self) -> bool:
         return self.mode == "paper"
+
+    @property
+    def calibration(self) -> Literal["true", "paper"]:
+        """Of the noise, as privatizers name it."""
+        return "paper" if self.noise == "printed" else "true"
 
     @property
     def budget(self) -> Budget:

@@ -43,7 +43,10 @@ def online_cases() -> dict[str, dict]:
                     if pooled and (entry.staged or entry.runner == "adversarial"):
                         continue
                     if pooled:
-                        settings["pooled"] = True
+                        allowed = (
+                            {"allow_pooled": True} if mode == "paper" and "allow_pooled" in entry.options else {}
+                        )
+                        settings |= {"pooled": True, **allowed}
                     label = f"{name} {model if entry.private else 'none'} {mode} {'pooled' if pooled else 'staged'}"
                     found[label] = settings
                     if mode == "paper" and entry.private:  # printed penalties drown everything; scaled ones do not

@@ -40,17 +40,19 @@ def random_release(seed: int, width: float, stages: int = 4, times: float = 1.0)
 
 @pytest.mark.parametrize("stages", [1, 4])
 @pytest.mark.parametrize("kind", ["bernstein", "hoeffding"])
-def test_the_printed_penalty(kind, stages):
+@pytest.mark.parametrize("known", [True, False])
+def test_the_printed_penalty(known, kind, stages):
     release = random_release(1, 10.0, stages, times=1e4)
     model = release.model()
     H, S, A = 4, 3, 2
     E, iota, n = 20.0, math.log(H * S * A / 0.1), model.visits
 
     def penalty(g, s, a, variance):
-        spread = H * H if kind == "hoeffding" else variance
-        return math.sqrt(2 * spread * iota / (n[g, s, a] - E)) + 16 * S * H * E * iota / n[g, s, a]
+        spread, here = H * H if kind == "hoeffding" else variance, n[g, s, a]
+        rewards = 0.0 if known else (math.sqrt((here + E) * (iota + math.log(2)) / 2) + E + 10.0) / here
+        return math.sqrt(2 * spread * iota / (here - E)) + 16 * S * H * E * iota / here + rewards
 
-    quality = APVI("paper", kind).plan(release).quality
+    quality = APVI("paper", kind, model.rewards if known else None).plan(release).quality
     assert quality == pytest.approx(oracle.pessimistic_quality(model.transitions, model.rewards, penalty, n <= E, H))
     free = oracle.pessimistic_quality(model.transitions, model.rewards, lambda *_: 0.0, n <= E, H)
     assert 0.01 < (free - quality).max() < 0.5
@@ -81,8 +83,9 @@ def test_without_noise_it_is_apvi_and_finds_the_best_policy():
     exact = release_of(Exact(), episodes, spec)
     infinite = release_of(OneShot(Budget.pure(math.inf)), episodes, spec)
     for mode in ("paper", "practical"):
-        twin = APVI(mode).plan(exact)
-        assert np.array_equal(twin.quality, APVI(mode).plan(infinite).quality)
+        agent = APVI(mode, rewards=mdp.rewards if mode == "paper" else None)  # print knows rewards
+        twin = agent.plan(exact)
+        assert np.array_equal(twin.quality, agent.plan(infinite).quality)
         best = float(mdp.initial @ optimal_plan(mdp).value[0])
         assert policy_value(mdp, twin.policy) >= 0.97 * best
         assert twin.value[0] @ mdp.initial <= best * (1.0 if mode == "paper" else 1.01)

@@ -226,7 +226,7 @@ def test_printed_constants_eliminate_nothing_at_this_size():
     structure = PublicStructure(mdp.initial)
     problem = Problem(2, 2, 2, 20_000, mode="paper", epsilon=1.0, delta=1e-6, trust="shuffle", structure=structure)
     triple = algorithm("sdp-pe").build(problem)
-    assert triple.privatizer.calibration == "paper"
+    assert triple.privatizer.calibration == "exact"
     last = played(mdp, triple.agent, triple.privatizer, 20_000, 0)[-1]
     assert last.progress.active.all()
 

@@ -104,7 +104,7 @@ def test_a_twin_is_its_private_form_without_noise_and_promises_nothing(mode, tmp
     mdp, episodes = played("riverswim", 500)
     log = described(mdp, pooled=True)
     twin = offline.fit(episodes, log, algorithm="apvi", mode=mode)
-    free = offline.fit(episodes, log, Budget.pure(math.inf), algorithm="dp-apvi", mode=mode)
+    free = offline.fit(episodes, log, Budget.pure(math.inf), algorithm="dp-apvi", mode=mode, allow_pooled=True)
     assert np.array_equal(twin.policy.values, free.policy.values)
     assert twin.policy.values.max() > 0
     assert twin.certificate["guarantee"]["sentence"] == "no privacy"

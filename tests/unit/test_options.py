@@ -28,10 +28,14 @@ ONLINE = {name: entry for name, entry in ALGORITHMS.items() if entry.runner != "
 #: A value for every option that is not what holds when nothing is said.
 OTHER = {
     "pooled": True,
+    "allow_pooled": True,
+    "rate_scale": 0.7,
+    "beta": 0.03,
     "schedule": "every",
     "confidence_scale": 0.7,
     "bonus": "hoeffding",
     "mode": "paper",
+    "noise": "printed",
     "local_reports": "laplace",
     "honest": 0.5,
     "public_initial": False,
@@ -107,6 +111,8 @@ def test_u2_what_differs_in_effect_differs_in_id():
         {"confidence_scale": 0.5},
         {"bonus": "hoeffding"},
         {"mode": "paper"},
+        {"noise": "printed"},
+        {"mode": "paper", "noise": "printed"},
         {"model": "local"},
         {"model": "local", "local_reports": "laplace"},
         {"neighbours": "zero-out"},
@@ -207,6 +213,8 @@ def test_u3_every_option_that_a_learner_declares_makes_a_difference(name):
     env = "layered" if entry.runner == "adversarial" else "riverswim"
     sizes = {} if entry.runner == "adversarial" else {"states": 2, "horizon": 2}
     for option in entry.options:
+        if option == "allow_pooled":  # it changes what is refused and nothing else
+            continue
         model = {"honest": "shuffle", "local_reports": "local"}.get(option)
         common = {"env": env, "episodes": 3000, **sizes, **budget(name, model)}
         if (name, option) == ("private-uob-lbps", "losses"):  # bandit losses have no public form; opening says so
@@ -328,10 +336,11 @@ def test_help_shows_the_options_of_the_learner_and_no_others():
         shown = listed(runner.invoke(app, ["run", name, "--help"]).stdout)
         for setting in SETTINGS:
             expected = setting in settings_of(ALGORITHMS[name])
-            assert (f"--{catalog.dashed(setting)}" in shown) == expected, setting
+            flag, *_ = SETTINGS[setting].flags or (f"--{catalog.dashed(setting)}",)
+            assert (flag in shown) == expected, setting
         assert {"--seeds", "--secure", "--out", "--json", "--jobs"} <= shown
     everything = listed(runner.invoke(app, ["run", "--help"]).stdout)
-    assert {f"--{catalog.dashed(setting)}" for setting in SETTINGS} <= everything
+    assert {(each.flags or (f"--{catalog.dashed(name)}",))[0] for name, each in SETTINGS.items()} <= everything
 
 
 def test_the_table_of_options_is_that_of_experiments():

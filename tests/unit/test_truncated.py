@@ -149,7 +149,7 @@ def test_p4_local_thresholds_spend_pure_epsilon():
         with pytest.raises(ValueError, match="pure epsilon"):
             TruncatedLocal(budget)
     with pytest.raises(ValueError, match="calibration"):
-        TruncatedTree(Budget.pure(1.0), calibration="paper")
+        TruncatedTree(Budget.pure(1.0), calibration="loose")
 
 
 @pytest.mark.parametrize("make", PRIVATE + GAUSSIAN)

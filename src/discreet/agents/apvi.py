@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from discreet.releases.counts import Model, PrivateCounts, placed
 class APVI:
     """Q_h = clip(r + P̃·V_{h+1} − Γ, least, most), V_h = max_a Q_h; E = 2e, e the width of the counts, ι = ln(HSA/β):
 
-    paper       Γ = √2·√(Var_P̃(V)·ι/(ñ − E)) + 16·S·H·E·ι/ñ,  unknown where ñ ≤ E
+    paper       Γ = √2·√(Var_P̃(V)·ι/(ñ − E)) + 16·S·H·E·ι/ñ,  unknown where ñ ≤ E; counts below 0 are 0 first
+                unknown rewards: plus [√((ñ + E)·ln(2HSA/β)/2) + E + e_R]/ñ, e_R the width of their sums
     practical   Γ = c·(√(2·Var_P̃(V)·ι/ñ) + H·ι/(3ñ)),  unknown where ñ ≤ f·E
     Hoeffding   H² for the variance (a quarter of it in practical mode: a value in [0, H] varies by H/2)
 
@@ -32,7 +33,7 @@ class APVI:
 
     Source: [QW22] Alg. 1, Eq. 3, and [YW21].
     Differs: 1. e comes from exact tails; 2. ñ − E is at least 1; 3. the projection has a closed form;
-    4. clips at what H−h steps can pay.   Cost: O(H·S²·A).
+    4. clips at what H−h steps can pay; 5. the term for rewards, which print knows.   Cost: O(H·S²·A).
     """
 
     mode: str = "practical"
@@ -54,6 +55,9 @@ class APVI:
         """The projected model and −Γ."""
         H, S, A = release.shape
         iota = math.log(H * S * A / self.beta)
+        if self.mode == "paper":  # {·}⁺ of Eq. 2
+            positive = {name: np.maximum(getattr(release, name), 0.0) for name in ("visits", "transitions")}
+            release = replace(release, **positive)
         model, followed = release.model(), np.ones(1)
         if self.unknown:
             model, share = placed(model)
@@ -65,6 +69,10 @@ class APVI:
             rest = np.maximum(n * followed - E, 1.0)
             per_std = c * math.sqrt(2.0) * np.sqrt(iota / rest)
             fixed = c * 16.0 * S * H * E * iota / np.maximum(n, 1.0)
+            if self.rewards is None:
+                e_rewards = np.broadcast_to(np.asarray(release.widths.rewards), release.visits.shape)[:, :S]
+                sampled = np.sqrt(0.5 * (n + E) * (iota + math.log(2.0)))
+                fixed = fixed + c * (sampled + E + e_rewards) / np.maximum(n, 1.0)
             largest = float(H)
         else:
             lightest = 0.1 if E.any() or self.kind == "hoeffding" else 0.0

@@ -135,8 +135,9 @@ class HeavyUCBPO:
     estimate: HeavyEstimate
     num_episodes: int
     rate_scale: float = 1.0
+    own_release: bool = False
 
     def plan(self, release: PrivateCounts, previous: Plan | None) -> Plan:
-        moments = self.estimate.moments
-        inner = PolicyOptimization(self.estimate, self.num_episodes, self.rate_scale / moments.mean, _range(moments))
+        moments, step = self.estimate.moments, self.rate_scale / self.estimate.moments.mean
+        inner = PolicyOptimization(self.estimate, self.num_episodes, step, _range(moments), self.own_release)
         return replace(inner.plan(release, previous), announcement=self.estimate.thresholds(release, previous))

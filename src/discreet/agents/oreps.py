@@ -76,7 +76,7 @@ class OccupancyPlan(Plan):
 class ConfidenceBoxes:
     """Boxes around P̃ that hold the kernel, from noisy counts.
 
-    Practical: half-width c·√(2P̃(1−P̃)·ln ι/n) + c·(ln ι + 2·sd)/n, ι = K², with P̃ and n from the noisy transitions
+    Practical: half-width c·√(2P̃(1−P̃)·ln ι/n) + c·(ln ι + 2·sd)/n, ι = XAK/β, with P̃ and n from the noisy transitions
     alone (projected onto valid counts), sd the deviation of the noise in a count.
     Paper: min{1, √(2P̃(1−P̃)·ln ι/Ñ) + (4E + 7·ln ι)/Ñ}, E = 4·width, Ñ and P̃ by the projection with shift.
     Source: [BZZDTCC24] Eq. 3.1, 5.1–5.2.   Differs: the first set is that of all kernels (0/0 in print).
@@ -86,13 +86,20 @@ class ConfidenceBoxes:
     num_episodes: int
     confidence_scale: float = 0.3
     paper: bool = False
+    beta: float | None = None
+
+    @property
+    def log_iota(self) -> float:
+        """ι = XAK/β; K² with the β = XA/K of the theorems, which holds unless another is stated."""
+        K = max(self.num_episodes, 2)
+        return 2.0 * math.log(K) if self.beta is None else math.log(self.layers.num_cells * K / self.beta)
 
     def boxes(self, release: PrivateLosses) -> KernelBoxes:
         layers = self.layers
         if release.counted == 0 or layers.horizon == 1:
             return KernelBoxes.everything(layers)
         H, S, A = layers.horizon, layers.num_states, layers.num_actions
-        log_iota = 2.0 * math.log(max(self.num_episodes, 2))
+        log_iota = self.log_iota
         estimate, width = np.zeros((H, S, A, S)), np.ones((H, S, A, S))
         for h in range(H - 1):
             here, there = list(layers.states[h]), list(layers.states[h + 1])

@@ -33,6 +33,7 @@ class PolicyOptimization:
 
     Q̃_h = clip( r̃ + P̃·Ṽ_{h+1} + b, 0, H−h ),  Ṽ_h = ⟨π_h, Q̃_h⟩,  π ← π·exp(η·n·Q̃)/Z,  η = √(2·ln A/(H²K))
 
+    `own_release`: Q̃ is of π^k on the release that π^k was made from, as printed; else on the one that followed.
     With `ShaniEfroni` this is OPPO, with `ChowdhuryZhou` Private-UCB-PO.   Source: [SERM20], [CZ22].
     Differs: 1. n users who played the same policy move it by n steps at once; 2. `rate_scale` multiplies the step
     (1 is the theorem).
@@ -43,14 +44,18 @@ class PolicyOptimization:
     num_episodes: int
     rate_scale: float = 1.0
     reward_range: tuple[float, float] = (0.0, 1.0)
+    own_release: bool = False
 
     def plan(self, release: PrivateCounts, previous: Plan | None) -> Plan:
         shape = H, _, A = release.shape
         model, bonus = self.estimate(release)
-        policy = uniform_policy(shape) if previous is None else previous.policy
-        value, quality = policy_values(model, policy, bonus, self.reward_range)
+        policy, rate = uniform_policy(shape), 0.0
         if previous is not None:
             steps = release.num_episodes - previous.num_episodes
-            rate = self.rate_scale * learning_rate(H, A, self.num_episodes)
-            policy = mirror_step(policy, quality, rate * steps)
+            policy, rate = previous.policy, steps * self.rate_scale * learning_rate(H, A, self.num_episodes)
+        if self.own_release and previous is not None:
+            policy = mirror_step(policy, previous.quality, rate)
+        value, quality = policy_values(model, policy, bonus, self.reward_range)
+        if not self.own_release and previous is not None:
+            policy = mirror_step(policy, quality, rate)
         return Plan(policy, value, quality, release.num_episodes)

@@ -50,6 +50,7 @@ class Algorithm:
 
 
 MODES = ("practical", "paper")
+NOISES = ("true", "printed")
 SCHEDULES = ("every", "epochs")
 LOCAL_REPORTS = ("sampled", "laplace")
 
@@ -68,10 +69,14 @@ class Option(NamedTuple):
 OPTIONS: Mapping[str, Option] = MappingProxyType(
     {
         "pooled": Option(False),
+        "allow_pooled": Option(False),
         "schedule": Option("epochs", SCHEDULES),
         "confidence_scale": Option(),
+        "rate_scale": Option(),
+        "beta": Option(),
         "bonus": Option("bernstein", ("hoeffding", "bernstein")),
         "mode": Option("practical", MODES),
+        "noise": Option("true", NOISES),
         "local_reports": Option("sampled", LOCAL_REPORTS),
         "honest": Option(1.0),
         "public_initial": Option(True),
@@ -88,23 +93,26 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
 
 _DECLARED = frozenset({"known_successors", "known_zero_rewards"})
 _MOMENTS = frozenset({"moment_order", "moment_bound", "mean_bound"})
-_PLAIN = frozenset({"pooled", "schedule", "confidence_scale", "mode"})
-_COUNTS = _PLAIN | _DECLARED | {"local_reports"}
-_HEAVY = _PLAIN | _DECLARED | _MOMENTS
+_PRINTED = frozenset({"noise"})  # a paper prints the scale of its noise
+_PLAIN = frozenset({"pooled", "schedule", "confidence_scale", "beta", "mode"})
+_STAGED = frozenset({"allow_pooled"})  # its paper counts every step by itself
+_RATE = frozenset({"rate_scale"})
+_COUNTS = _PLAIN | _DECLARED | _STAGED | {"local_reports"}
+_HEAVY = _PLAIN | _DECLARED | _MOMENTS | _STAGED
 _REPORTS = _DECLARED | {"pooled", "confidence_scale", "honest", "public_initial"}
-_BITS = _DECLARED | {"pooled", "confidence_scale", "mode", "bonus", "honest"}
-_ELIMINATION = frozenset({"confidence_scale", "mode", "known_successors"})
-_LOSSES = frozenset({"confidence_scale", "mode", "adversary"})
+_BITS = _DECLARED | _STAGED | {"pooled", "beta", "confidence_scale", "mode", "bonus", "honest"}
+_ELIMINATION = frozenset({"confidence_scale", "beta", "mode", "known_successors"})
+_LOSSES = frozenset({"confidence_scale", "beta", "rate_scale", "mode", "adversary"})
 
 
 def settled(
-    entry: Algorithm, option: str, mode: str | None, trust: str | None
+    entry: Algorithm, option: str, said: Mapping[str, Any], trust: str | None
 ) -> tuple[str | bool | None, str] | None:
     """The one value that an option can have in this form of a learner, and why; None where there is a choice.
 
-    A value of None says that the option has no meaning there.
+    A value of None says that the option has no meaning there. `said` are the experiment's options.
     """
-    name = entry.name
+    name, mode = entry.name, said["mode"]
     if option == "honest" and trust != "shuffle":
         return None, "honest is the fraction of users who add their noise, in the shuffle model only"
     if option == "public_initial" and option not in entry.options:
@@ -115,15 +123,34 @@ def settled(
         return False, f"{name} learns every step by itself, so its counts cannot be pooled"
     if option == "mode" and option not in entry.options:
         return "practical", f"{name} has one form only"
+    if option == "noise" and option not in entry.options:
+        return (
+            None,
+            f"no paper at hand prints a scale for the noise of {name}" if entry.private else f"{name} adds no noise",
+        )
     if option not in entry.options:
         return (False if OPTIONS[option].default is False else None), f"{name} has no use for {dashed(option)}"
     if option == "local_reports" and trust != "local":
         return None, "local-reports is for the local model only"
     if mode == "paper" and option == "local_reports":
         return "laplace", f"in paper mode {name} adds noise to every counter"
+    if said["noise"] == "printed" and option == "local_reports":
+        return "laplace", f"the printed noise of {name} is on every counter"
+    pooled_paper = mode == "paper" and said["pooled"]
+    if option == "allow_pooled" and not pooled_paper:
+        return False, "allow-pooled is for printed constants on pooled counts"
+    if option == "pooled" and pooled_paper and "allow_pooled" in entry.options and not said["allow_pooled"]:
+        return False, f"the printed constants of {name} are for counts of every step, unless --allow-pooled is said"
     if mode == "paper" and option == "schedule" and (entry.private or entry.heavy):
         return "every", f"in paper mode {name} plans after every episode"
     return None
+
+
+def default_of(entry: Algorithm, option: str, said: Mapping[str, Any]) -> str | float | bool | None:
+    """What holds when nothing is said of an option that there is a choice in."""
+    if option == "estimator" and entry.private and said["mode"] == "paper":
+        return "paper"
+    return OPTIONS[option].default
 
 
 def settings_of(entry: Algorithm) -> frozenset[str]:
@@ -209,36 +236,38 @@ TRUST = ("joint", "two-servers", "local", "shuffle")
 _ALGORITHMS: tuple[Algorithm, ...] = (
     _acts("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _PLAIN),
     _acts("ucbvi-bernstein", "optimistic value iteration, Bernstein bonus", "[AOM17] bonus 2", _PLAIN),
-    _acts("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _PLAIN),
+    _acts("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _PLAIN | _RATE),
     _acts("spotlight", "one targeted report per user (ours)", "ours", _REPORTS, "ucbvi-bernstein", TRUST),
     _acts("dp-ucbvi", "private value iteration, Bernstein bonus", "[QW23] Alg. 1",
-          _COUNTS | {"bonus"}, "ucbvi-bernstein"),
-    _acts("private-ucb-vi", "private value iteration, Hoeffding bonus", "[CZ22]", _COUNTS, "ucbvi"),
-    _acts("private-ucb-po", "private policy optimisation", "[CZ22]", _COUNTS, "oppo"),
+          _COUNTS | _PRINTED | {"bonus"}, "ucbvi-bernstein"),
+    _acts("private-ucb-vi", "private value iteration, Hoeffding bonus", "[CZ22]",
+          _COUNTS | _PRINTED, "ucbvi"),
+    _acts("private-ucb-po", "private policy optimisation", "[CZ22]", _COUNTS | _PRINTED | _RATE, "oppo"),
     _acts("private-heavy-ucbvi", "private value iteration, heavy-tailed rewards", "[WZCW23] Alg. 1",
-          _HEAVY, "heavy-ucbvi", build=_recipe("heavy", False, True), heavy=True),
+          _HEAVY | _PRINTED, "heavy-ucbvi", build=_recipe("heavy", False, True), heavy=True),
     _acts("private-heavy-ucbpo", "private policy optimisation, heavy-tailed rewards", "[WZCW23] Alg. 3",
-          _HEAVY, "heavy-ucbpo", build=_recipe("heavy", True, True), heavy=True),
-    _acts("heavy-ucbvi", "value iteration with truncated rewards", "[WZCW23], without privacy",
+          _HEAVY | _PRINTED | _RATE, "heavy-ucbpo", build=_recipe("heavy", True, True), heavy=True),
+    _acts("heavy-ucbvi", "private-heavy-ucbvi without noise", "[WZCW23] without noise",
           _HEAVY, build=_recipe("heavy", False, False), heavy=True),
-    _acts("heavy-ucbpo", "policy optimisation with truncated rewards", "[WZCW23], without privacy",
-          _HEAVY, build=_recipe("heavy", True, False), heavy=True),
-    _acts("pucb", "the first private learner, Hoeffding bonus", "[VBKW20]", _PLAIN | _DECLARED, "ucbvi", ("joint",)),
+    _acts("heavy-ucbpo", "private-heavy-ucbpo without noise", "[WZCW23] without noise",
+          _HEAVY | _RATE, build=_recipe("heavy", True, False), heavy=True),
+    _acts("pucb", "the first private learner, Hoeffding bonus", "[VBKW20], recalled",
+          _PLAIN | _DECLARED | _STAGED, "ucbvi", ("joint",)),
     _acts("shuffle-ucbvi", "value iteration on shuffled bits, any size", "[QW23] × [BTZCC25] bits",
-          _BITS, "ucbvi-bernstein", ("shuffle",)),
+          _BITS | _PRINTED, "ucbvi-bernstein", ("shuffle",)),
     _acts("sdp-pe", "policy elimination on shuffled bits, tiny problems", "[BTZCC25] Alg. 1–4",
-          _ELIMINATION | {"honest"}, "apeve", ("shuffle",), _recipe("elimination", True), staged=True),
-    _acts("apeve", "policy elimination, tiny problems", "[QYMW22]",
+          _ELIMINATION | _PRINTED | {"honest"}, "apeve", ("shuffle",), _recipe("elimination", True), staged=True),
+    _acts("apeve", "sdp-pe without noise, tiny problems", "[BTZCC25] without noise, not [QYMW22]",
           _ELIMINATION, build=_recipe("elimination", False), staged=True),
     _acts("private-uc-o-reps", "adversarial losses, all of them seen", "[BZZDTCC24] Alg. 1",
-          _LOSSES | {"losses"}, "uc-o-reps", build=_against("uc_o_reps"), feedback="full"),
+          _LOSSES | _PRINTED | {"losses"}, "uc-o-reps", build=_against("uc_o_reps"), feedback="full"),
     _acts("private-uob-lbps", "adversarial losses, seen along the way", "[BZZDTCC24] Alg. 3",
-          _LOSSES | {"losses", "estimator"}, "uob-lbps", build=_against("uob"), feedback="bandit"),
-    _acts("uc-o-reps", "regularised leader over occupancy measures", "[RM19]",
+          _LOSSES | _PRINTED | {"losses", "estimator"}, "uob-lbps", build=_against("uob"), feedback="bandit"),
+    _acts("uc-o-reps", "private-uc-o-reps without noise", "[BZZDTCC24] without noise, not [RM19]",
           _LOSSES, build=_against("uc_o_reps"), feedback="full"),
-    _acts("uob-lbps", "log-barrier mirror descent, bandit losses", "[BZZDTCC24], without privacy",
+    _acts("uob-lbps", "private-uob-lbps without noise", "[BZZDTCC24] without noise",
           _LOSSES | {"estimator"}, build=_against("uob"), feedback="bandit"),
-    _acts("uob-reps", "entropy mirror descent, bandit losses", "[JJLSY20]",
+    _acts("uob-reps", "uob-lbps with entropy for its barrier", "ours without noise, not [JJLSY20]",
           _LOSSES | {"estimator"}, build=_against("uob", "entropy"), feedback="bandit"),
     _acts("follow-the-leader", "best policy for the losses so far; a baseline", "folklore",
           frozenset({"adversary"}), build=_against("follow_the_leader"), feedback="full"),

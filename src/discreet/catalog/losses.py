@@ -19,7 +19,7 @@ PURE_BLOCKS, GAUSSIAN_BLOCKS, EXACT_UPDATES = 100, 300, 1000
 
 
 def _boxes(problem: Problem) -> ConfidenceBoxes:
-    return ConfidenceBoxes(problem.layers, problem.num_episodes, problem.scale(0.3), problem.paper)
+    return ConfidenceBoxes(problem.layers, problem.num_episodes, problem.scale(0.3), problem.paper, problem.beta)
 
 
 def _clocks(problem: Problem, blocks: int) -> TwoClocks:
@@ -38,16 +38,20 @@ def _curator(problem: Problem, clocks: TwoClocks) -> CentralLosses:
         num_loss_blocks=clocks.num_loss_blocks,
         public_losses=problem.losses == "public",
         visits=problem.paper,
+        beta=problem.width_failure(3.0),
+        calibration=problem.calibration,
     )
 
 
 def _devices(problem: Problem) -> LocalLosses:
-    return LocalLosses(problem.budget, problem.losses == "public", laplace=problem.paper)
+    laplace = problem.paper or problem.noise == "printed"
+    beta = problem.width_failure(3.0)  # 2β for counts and β for losses
+    return LocalLosses(problem.budget, problem.losses == "public", laplace, beta, problem.calibration)
 
 
 def uc_o_reps(problem: Problem) -> Triple:
     """Full information: Private-UC-O-REPS, or UC-O-REPS without a budget."""
-    agent = RegularisedLeader(_boxes(problem), 1.0 if problem.paper else 10.0)
+    agent = RegularisedLeader(_boxes(problem), problem.rate(1.0 if problem.paper else 10.0))
     if problem.epsilon is None:
         return Triple(agent, ExactLosses(), _clocks(problem, EXACT_UPDATES))
     if problem.trust == "local":
@@ -70,11 +74,11 @@ def uob(problem: Problem, regulariser: str = "barrier") -> Triple:
         clocks = _clocks(problem, EXACT_UPDATES)
         if regulariser == "entropy":  # [JJLSY20]: η = γ = √(H ln(HXA/δ)/(K·X·A))
             H, XA = layers.horizon, layers.num_cells
-            rate = math.sqrt(H * math.log(H * XA * K) / (K * XA)) * (1.0 if problem.paper else 3.0)
+            rate = math.sqrt(H * math.log(H * XA * K) / (K * XA)) * problem.rate(1.0 if problem.paper else 3.0)
             implicit = rate if problem.paper else 0.1 * rate
             agent = BanditDescent(boxes, rate, problem.estimator, "entropy", implicit)
         else:
-            agent = BanditDescent(boxes, theory * (1.0 if problem.paper else 10.0), problem.estimator)
+            agent = BanditDescent(boxes, theory * problem.rate(1.0 if problem.paper else 10.0), problem.estimator)
         return Triple(agent, ExactLosses(), clocks)
     spec = LossSpec.for_episodes(layers, "bandit", K)
     privatizer: LossPrivatizer
@@ -82,7 +86,9 @@ def uob(problem: Problem, regulariser: str = "barrier") -> Triple:
         clocks = _clocks(problem, K)
         privatizer = _devices(problem) if problem.trust == "local" else _curator(problem, clocks)
         width = privatizer.open(spec, NoiseSource.seeded(0)).release().loss_width
-        rate = theory if problem.estimator == "paper" else min(theory, 0.5 / (1.0 + width))
+        rate = theory * problem.rate(1.0)
+        if problem.estimator == "corrected" and problem.rate_scale is None:
+            rate = min(rate, 0.5 / (1.0 + width))  # the printed rate is for estimates in [0, 1]
         return Triple(BanditDescent(boxes, rate, problem.estimator), privatizer, clocks)
     most = max(len(states) for states in layers.states)
     if problem.trust == "local":
@@ -97,7 +103,9 @@ def uob(problem: Problem, regulariser: str = "barrier") -> Triple:
         length = min(max(int(10.0 * noise * most * layers.num_actions), math.ceil(K / 100), 1), max(K // 5, 1))
         clocks = TwoClocks(K, length)
         privatizer = _curator(problem, clocks)
-    rate = min(10.0 * theory, 3.5 / (noise * math.sqrt(clocks.num_loss_blocks)))
+    rate = theory * problem.rate(10.0)
+    if problem.rate_scale is None:
+        rate = min(rate, 3.5 / (noise * math.sqrt(clocks.num_loss_blocks)))
     return Triple(BanditDescent(boxes, rate, problem.estimator), privatizer, clocks)
 
 

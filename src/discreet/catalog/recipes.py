@@ -41,7 +41,9 @@ def plain_schedule(problem: Problem) -> Schedule:
 
 def _azar(problem: Problem, kind: BonusKind, default: float) -> Triple:
     scale = problem.scale(1.0 if problem.paper else default)
-    agent = UCBVI(Azar(problem.num_episodes, kind, scale), monotone=scale >= 1.0, tie_seed=problem.tie_seed)
+    agent = UCBVI(
+        Azar(problem.num_episodes, kind, scale, problem.failure), monotone=scale >= 1.0, tie_seed=problem.tie_seed
+    )
     return Triple(agent, Exact(), plain_schedule(problem))
 
 
@@ -55,7 +57,8 @@ def ucbvi_bernstein(problem: Problem) -> Triple:
 
 def oppo(problem: Problem) -> Triple:
     scale, rate = (problem.scale(1.0), 1.0) if problem.paper else (problem.scale(0.003), 10.0)
-    agent = PolicyOptimization(ShaniEfroni(problem.num_episodes, scale), problem.num_episodes, rate)
+    estimate = ShaniEfroni(problem.num_episodes, scale, problem.failure)
+    agent = PolicyOptimization(estimate, problem.num_episodes, problem.rate(rate), own_release=problem.paper)
     return Triple(agent, Exact(), plain_schedule(problem))
 
 
@@ -64,11 +67,14 @@ def oppo(problem: Problem) -> Triple:
 
 def count_privatizer(problem: Problem) -> Privatizer[PrivateCounts]:
     """The release of counts: a tree where a policy follows every episode, fresh noise per epoch elsewhere."""
+    beta, calibration = problem.width_failure(1 / 3), problem.calibration
     if problem.trust == "local":
-        return LocalLaplace(problem.budget) if problem.local_reports == "laplace" else LocalSampled(problem.budget)
+        if problem.local_reports == "laplace" or problem.noise == "printed":
+            return LocalLaplace(problem.budget, beta=beta, calibration=calibration)
+        return LocalSampled(problem.budget, beta)
     if problem.schedule == "every":
-        return Tree(problem.budget, problem.neighbours)
-    return Epochs(problem.budget, problem.neighbours, window="restart")
+        return Tree(problem.budget, problem.neighbours, beta=beta, calibration=calibration)
+    return Epochs(problem.budget, problem.neighbours, beta=beta, window="restart", calibration=calibration)
 
 
 def count_schedule(problem: Problem) -> Schedule:
@@ -97,30 +103,36 @@ def _private(problem: Problem, paper: Estimator, practical: Estimator, monotone:
 
 def dp_ucbvi(problem: Problem) -> Triple:
     K, facts = problem.num_episodes, problem.structure
-    paper = QiaoWang(K, problem.bonus, problem.scale(1.0), structure=facts)
-    return _private(problem, paper, Practical(K, problem.bonus, problem.scale(1.0), structure=facts), monotone=True)
+    paper = QiaoWang(K, problem.bonus, problem.scale(1.0), problem.failure, facts)
+    practical = Practical(K, problem.bonus, problem.scale(1.0), beta=problem.failure, structure=facts)
+    return _private(problem, paper, practical, monotone=True)
 
 
 def private_ucb_vi(problem: Problem) -> Triple:
     K, facts = problem.num_episodes, problem.structure
-    paper = ChowdhuryZhou(K, False, problem.scale(1.0), structure=facts)
-    return _private(problem, paper, Practical(K, "hoeffding", problem.scale(0.1), structure=facts))
+    paper = ChowdhuryZhou(K, False, problem.scale(1.0), problem.failure, facts)
+    practical = Practical(K, "hoeffding", problem.scale(0.1), beta=problem.failure, structure=facts)
+    return _private(problem, paper, practical)
 
 
 def pucb(problem: Problem) -> Triple:
     K, facts = problem.num_episodes, problem.structure
-    paper = Vietri(K, problem.scale(1.0), structure=facts)
-    return _private(problem, paper, Practical(K, "hoeffding", problem.scale(0.1), unknown_below=2.0, structure=facts))
+    paper, beta = Vietri(K, problem.scale(1.0), problem.failure, facts), problem.failure
+    practical = Practical(K, "hoeffding", problem.scale(0.1), unknown_below=2.0, beta=beta, structure=facts)
+    return _private(problem, paper, practical)
 
 
 def private_ucb_po(problem: Problem) -> Triple:
     K, facts = problem.num_episodes, problem.structure
     if problem.paper:
-        paper = ChowdhuryZhou(K, True, problem.scale(1.0), structure=facts)
+        paper = ChowdhuryZhou(K, True, problem.scale(1.0), problem.failure, facts)
         privatizer = count_privatizer(replace(problem, schedule="every", local_reports="laplace"))
-        return Triple(PolicyOptimization(paper, K), privatizer, EveryEpisode())
-    estimate = Practical(K, "bernstein", problem.scale(1.0), structure=facts)
-    return Triple(PolicyOptimization(estimate, K, 10.0), count_privatizer(problem), count_schedule(problem))
+        agent = PolicyOptimization(paper, K, problem.rate(1.0), own_release=True)
+        return Triple(agent, privatizer, EveryEpisode())
+    estimate = Practical(K, "bernstein", problem.scale(1.0), beta=problem.failure, structure=facts)
+    return Triple(
+        PolicyOptimization(estimate, K, problem.rate(10.0)), count_privatizer(problem), count_schedule(problem)
+    )
 
 
 # Heavy-tailed rewards -----------------------------------------------------------------------------------------------
@@ -128,7 +140,7 @@ def private_ucb_po(problem: Problem) -> Triple:
 
 def heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple:
     shape = problem.shape
-    K, beta, local = problem.num_episodes, 0.1, problem.trust == "local"
+    K, beta, local = problem.num_episodes, problem.failure, problem.trust == "local"
     every = problem.paper or problem.schedule == "every"
     privatizer: Privatizer[PrivateCounts] = TruncatedExact()
     schedule: Schedule = EveryEpisode() if every else GeometricEpochs()
@@ -140,12 +152,17 @@ def heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple:
         rate = (local_rate if local else joint_rate)(shape, K, problem.epsilon, beta)
         rate *= 1.0 if problem.paper else 10.0  # the printed thresholds cut off most of what they should count
         schedule = EveryEpisode() if every else count_schedule(problem)
+        widths = problem.width_failure(1.0)
         if local:
-            privatizer = TruncatedLocal(problem.budget)
+            privatizer = TruncatedLocal(problem.budget, widths, calibration=problem.calibration)
         elif every:
-            privatizer = TruncatedTree(problem.budget, problem.neighbours)
+            privatizer = TruncatedTree(
+                problem.budget, problem.neighbours, beta=widths, calibration=problem.calibration
+            )
         else:
-            privatizer = TruncatedEpochs(problem.budget, problem.neighbours, window="restart")
+            privatizer = TruncatedEpochs(
+                problem.budget, problem.neighbours, beta=widths, window="restart", calibration=problem.calibration
+            )
     estimate = HeavyEstimate(
         K,
         problem.moments or Moments(),
@@ -154,10 +171,12 @@ def heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple:
         practical=not problem.paper,
         policy_optimisation=policy_optimisation,
         confidence_scale=problem.scale(1.0 if problem.paper else 0.1 if private else 0.03),
+        beta=beta,
         structure=problem.structure,
     )
     if policy_optimisation:
-        return Triple(HeavyUCBPO(estimate, K, 1.0 if problem.paper else 30.0), privatizer, schedule)
+        step = problem.rate(1.0 if problem.paper else 30.0)
+        return Triple(HeavyUCBPO(estimate, K, step, own_release=problem.paper), privatizer, schedule)
     return Triple(HeavyUCBVI(estimate, problem.tie_seed), privatizer, schedule)
 
 
@@ -179,20 +198,28 @@ def spotlight(problem: Problem) -> Triple:
 # Shuffled bits ------------------------------------------------------------------------------------------------------
 
 
+def _bits(problem: Problem) -> Literal["exact", "paper"]:
+    return "paper" if problem.noise == "printed" else "exact"
+
+
 def shuffle_ucbvi(problem: Problem) -> Triple:
     """Batches that grow by a fifth, from eight standard deviations of their noise on: smaller ones say nothing."""
     K, facts = problem.num_episodes, problem.structure
-    calibration: Literal["exact", "paper"] = "paper" if problem.paper else "exact"
     privatizer = Shuffle(
-        problem.budget, problem.neighbours, problem.honest, window="restart", calibration=calibration
+        problem.budget,
+        problem.neighbours,
+        problem.honest,
+        problem.width_failure(1 / 3),
+        window="restart",
+        calibration=_bits(problem),
     )
     spec = CountSpec(problem.num_states, problem.num_actions, problem.horizon, problem.pooled)
     deviation = math.sqrt(privatizer.law(spec).variance(max(K, 2)))
     schedule = GeometricEpochs(1.2, max(2, min(int(8 * deviation), K // 20)))
     if problem.paper:
-        paper = QiaoWang(K, problem.bonus, problem.scale(1.0), structure=facts)
+        paper = QiaoWang(K, problem.bonus, problem.scale(1.0), problem.failure, facts)
         return Triple(UCBVI(paper, True, problem.tie_seed), privatizer, schedule)
-    estimate = Practical(K, problem.bonus, problem.scale(1.0), structure=facts)
+    estimate = Practical(K, problem.bonus, problem.scale(1.0), beta=problem.failure, structure=facts)
     return Triple(UCBVI(estimate, tie_seed=problem.tie_seed), privatizer, schedule)
 
 
@@ -206,10 +233,12 @@ def elimination(problem: Problem, private: bool) -> Triple:
     else:
         first = min(128 * problem.horizon * problem.num_states * problem.num_actions, K // 8)
         agent = PolicyElimination(K, facts, problem.scale(0.1), 1e-3, 1e-3, shift=False, exploit=True, first=first)
+    agent = replace(agent, beta=problem.failure)
     agent.policies(problem.shape)
     budget = problem.budget if private else None
-    calibration: Literal["exact", "paper"] = "paper" if problem.paper else "exact"
-    privatizer = ShuffleBatches(budget, problem.neighbours, problem.honest, calibration=calibration)
+    privatizer = ShuffleBatches(
+        budget, problem.neighbours, problem.honest, problem.width_failure(1.0), calibration=_bits(problem)
+    )
     return Triple(agent, privatizer, GeometricEpochs(2.0, 2))
 
 

@@ -73,7 +73,12 @@ def fit(
             help="auto, one-hot, columns, dp-apvi, dp-pevi or dp-vapvi; without privacy: apvi, pevi or vapvi."
         ),
     ] = "auto",
-    mode: Annotated[str, typer.Option(help="practical, or paper: as printed.")] = "practical",
+    mode: Annotated[
+        str, typer.Option("--constants", "--mode", help="Constants: practical (ours), or paper (as printed).")
+    ] = "practical",
+    noise: Annotated[
+        str, typer.Option(help="true, or printed: the paper's scale, for dp-apvi with known rewards the same.")
+    ] = "true",
     bonus: Annotated[str, typer.Option(help="bernstein or hoeffding: what dp-apvi and apvi take off.")] = "bernstein",
     confidence_scale: Annotated[
         float | None, typer.Option(help="Factor on what is taken off for doubt.", show_default="the learner's")
@@ -84,6 +89,9 @@ def fit(
     pooled: Annotated[
         bool,
         typer.Option("--pooled", help="Count over all steps together: what happens does not depend on the step."),
+    ] = False,
+    allow_pooled: Annotated[
+        bool, typer.Option("--allow-pooled", help="Printed constants on pooled counts, which no paper has.")
     ] = False,
     neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
     episodes_per_user: Annotated[int, typer.Option(help="Most episodes of one user that count.")] = 1,
@@ -240,6 +248,8 @@ def fit(
             budget,
             algorithm=algorithm,
             mode=mode,
+            noise=noise,
+            allow_pooled=allow_pooled,
             bonus=kind,
             confidence_scale=confidence_scale,
             neighbours=one_of("--neighbours", neighbours),

@@ -131,6 +131,7 @@ def document(setting: Setting, summary: Summary) -> dict[str, Any]:
         "pooled": experiment.pooled,
         "schedule": experiment.schedule,
         "mode": experiment.mode,
+        "noise": experiment.noise,
         "confidence_scale": experiment.confidence_scale,
         "reward_law": setting.law.kind,
         "regret": [float(row.regret[-1]) for row in rows],

@@ -17,9 +17,10 @@ class Field(NamedTuple):
     help: str
     default: Any = None
     shown: str | bool = False
+    flags: tuple[str, ...] = ()  # where they are not the name
 
     def parameter(self, name: str) -> inspect.Parameter:
-        flags = ["--" + name.replace("_", "-")] if self.default is False else []
+        flags = self.flags or (("--" + name.replace("_", "-"),) if self.default is False else ())
         shown = self.shown if self.default is None else True
         annotation: Any = Annotated[self.kind, typer.Option(*flags, help=self.help, show_default=shown)]
         return inspect.Parameter(
@@ -38,9 +39,14 @@ SETTINGS = {
     ),
     "episodes": Field(int, "Episodes; every episode is another user.", 20_000),
     "pooled": Field(bool, "Count over all steps together: the MDP is stationary.", False),
+    "allow_pooled": Field(bool, "Printed constants on pooled counts, which no paper has.", False),
     "schedule": Field(str | None, "When to learn: every (episode) or epochs (growing).", shown="epochs"),
     "confidence_scale": Field(
         float | None, "Factor on the exploration bonus; 1 is the theorem.", shown="the learner's"
+    ),
+    "rate_scale": Field(float | None, "Factor on the learning rate; 1 is the theorem's.", shown="the learner's"),
+    "beta": Field(
+        float | None, "How often bonuses and widths may fail, divided as in the paper.", shown="0.1 and 0.01"
     ),
     "reward_law": Field(
         str | None,
@@ -58,7 +64,15 @@ SETTINGS = {
     "moment_bound": Field(float | None, "Heavy tails: public bound u on E|r|^(1+v).", shown="the law's"),
     "mean_bound": Field(float | None, "Heavy tails: public bound on |mean reward|.", shown="the law's"),
     "bonus": Field(str | None, "bernstein or hoeffding, where the learner has both.", shown="bernstein"),
-    "mode": Field(str | None, "practical, or paper: as printed, with the true calibration.", shown="practical"),
+    "mode": Field(
+        str | None,
+        "Constants of plan, bonus and rates: practical (ours), or paper (as printed).",
+        shown="practical",
+        flags=("--constants", "--mode"),
+    ),
+    "noise": Field(
+        str | None, "true (gives the budget), or printed: a paper's scale and what it truly gives.", shown="true"
+    ),
     "epsilon": Field(float | None, "Privacy budget per user (private learners), at most 20."),
     "delta": Field(float, "Above 0: (epsilon, delta), with Gaussian noise or shuffled bits.", 0.0),
     "local_reports": Field(
@@ -86,7 +100,9 @@ SETTINGS = {
         str | None, "Adversarial losses: iid, switch, sinusoid, blocks, flips or alternating.", shown="iid"
     ),
     "losses": Field(str | None, "Adversarial losses: private, or public tables.", shown="private"),
-    "estimator": Field(str | None, "Bandit losses: corrected, or paper (as printed).", shown="corrected"),
+    "estimator": Field(
+        str | None, "Bandit losses: corrected, or paper (as printed).", shown="corrected; with paper constants paper"
+    ),
 }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from discreet.bonuses import BonusKind
 from discreet.catalog import ALGORITHMS as CATALOG
-from discreet.catalog import MODES, Algorithm
+from discreet.catalog import MODES, NOISES, Algorithm
 from discreet.mdp import FiniteMDP, Floats, distributions
 from discreet.offline import auto, certificate, claims, heldout, spending
 from discreet.offline.declaration import Declaration
@@ -167,6 +167,8 @@ def fit(
     *,
     algorithm: str = "auto",
     mode: str = "practical",
+    noise: str = "true",
+    allow_pooled: bool = False,
     bonus: BonusKind = "bernstein",
     confidence_scale: float | None = None,
     neighbours: Neighbours = "replace",
@@ -189,6 +191,9 @@ def fit(
     """Learn a policy from a log under a budget; without a seed the noise is cryptographically secure.
 
     `algorithm`: one of `FROM_LOGS`, or "auto"; apvi, pevi and vapvi use the data as they are and take no budget.
+    `mode`: "practical" constants, or those of the "paper". `noise="printed"` asks for a paper's own scale: that of
+    dp-apvi with known rewards, which is the true one. `allow_pooled`: a paper's constants on pooled counts, which
+    papers do not have.
     `bonus`: dp-apvi and apvi take off a "bernstein" or "hoeffding" term, times `confidence_scale`.
     `features` (S, A, d), or a function of state and action, make the problem linear: [QW22] Alg. 2 and relatives, of
     which dp-vapvi may `split` the users between its two regressions.
@@ -213,7 +218,7 @@ def fit(
     never where memory is too small.
     """
     origin = _origin(operator, purpose)
-    noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
+    drawn = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
     opened, columns, grid, why = source, None, None, None
     if isinstance(log, Declaration):
         numbered = {"rewards": rewards, "initial": initial, "features": features, "successors": successors}
@@ -246,6 +251,12 @@ def fit(
     notices = () if longest == 1.0 else (f"features were divided by their largest norm, {longest:.6g}",)
     name = choose(algorithm, log, budget, neighbours, 0, mode, phi is not None).algorithm
     _check_options(name, bonus, confidence_scale, split, declared)
+    _check_noise(noise, name, declared)
+    if mode == "paper" and log.pooled and FROM_LOGS[name].private and not allow_pooled:
+        raise ValueError(
+            f"the printed constants of {name} are for counts of every step; leave pooled out, or say --allow-pooled "
+            f"(allow_pooled=True)"
+        )
     structure = PublicStructure(start, _declared_successors(successors, log, name))
     _check_plan_horizon(plan_horizon, log, name)
     if phi is None:
@@ -268,7 +279,7 @@ def fit(
         log,
         spent,
         neighbours,
-        noise,
+        drawn,
         mode,
         bonus,
         confidence_scale,
@@ -295,7 +306,7 @@ def fit(
         origin["date"],
         choice.algorithm,
         unit_text(log.episodes_per_user),
-        noise.simulation,
+        drawn.simulation,
         operator,
         purpose,
     )
@@ -375,6 +386,22 @@ def _check_options(name: str, bonus: str, scale: float | None, split: bool, rewa
         raise ValueError(f"{name} does not make two regressions to split the users between; dp-vapvi and vapvi do")
     if rewards is not None and FROM_LOGS[name].features:
         raise ValueError(f"{name} regresses rewards and values together; leave the known rewards out")
+
+
+def _check_noise(noise: str, name: str, rewards: Floats | None) -> None:
+    """Refuse a printed scale that nobody printed; that of dp-apvi is the true one and needs nothing else."""
+    if noise not in NOISES:
+        raise ValueError(f"noise is {noise!r}; it must be true or printed")
+    if noise == "true":
+        return
+    if not FROM_LOGS[name].private:
+        raise ValueError(f"{name} adds no noise; leave noise out")
+    if name == "dp-vapvi":
+        raise ValueError("the printed noise of dp-vapvi is more than its budget needs, so only the true one is here")
+    if name != "dp-apvi":
+        raise ValueError(f"no paper at hand prints a scale for the noise of {name}; leave noise out")
+    if rewards is None:
+        raise ValueError("the printed noise of dp-apvi is for known rewards; declare them, or leave noise out")
 
 
 def _declared_rewards(rewards: Floats | None, log: LogFormat) -> Floats | None:

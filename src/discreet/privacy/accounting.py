@@ -120,7 +120,8 @@ class LedgerEntry:
 class Guarantee:
     """A differential-privacy statement with everything one needs to read it.
 
-    `epsilon` is infinite where no finite ε holds at the stated `delta` (no privacy, or a ρ not yet converted).
+    `epsilon` is infinite where no finite ε holds at the stated `delta` (no privacy, or a ρ not yet converted). It is
+    what holds, also where `claimed_epsilon` says that a paper claims another number for the same noise.
     """
 
     model: Model
@@ -131,6 +132,7 @@ class Guarantee:
     unit: str = "user (1 episode)"
     entries: tuple[LedgerEntry, ...] = ()
     assumptions: tuple[str, ...] = ()
+    claimed_epsilon: float | None = None  # what a paper says of noise that has its printed scale
 
     def __post_init__(self) -> None:
         if self.model not in get_args(Model):
@@ -167,13 +169,16 @@ class Guarantee:
             return f"{self.model} model without any privacy (ε = ∞), {relation}"
         kind = "DP" if math.isfinite(self.epsilon) else "zCDP"
         unit = "user" if self.unit == unit_text(1) else self.unit
-        return f"{self.model} {kind}, {', '.join(numbers)} per {unit}, {relation}"
+        claim = "" if self.claimed_epsilon is None else f" (claimed in print: ε = {self.claimed_epsilon:g})"
+        return f"{self.model} {kind}, {', '.join(numbers)} per {unit}, {relation}{claim}"
 
     def to_json(self) -> dict[str, object]:
-        """The guarantee as strict JSON (infinity becomes null)."""
+        """The guarantee as strict JSON (infinity becomes null); a claim is there only beside printed noise."""
+        claim = {} if self.claimed_epsilon is None else {"claimed_epsilon": self.claimed_epsilon}
         return {
             "model": self.model,
             "epsilon": _json_number(self.epsilon),
+            **claim,
             "delta": _json_number(self.delta),
             "rho": _json_number(self.rho),
             "neighbours": self.neighbours,

@@ -142,13 +142,14 @@ def calibrated(
     uses: int = 1,
     episodes_per_user: int = 1,
     gain: Mapping[str, float] | None = None,
-    factor: float | None = None,
+    factor: float | Mapping[str, float] | None = None,
 ) -> tuple[Family, ...]:
     """One `Family` per table, scaled so that all of them together spend the budget.
 
     Laplace: b = uses·Δ₁·gain/ε_f;  Gaussian: σ² = uses·(Δ₂·gain)²/(2ρ_f).  `gain` is the factor by which an encoding
     enlarges the contribution to a table (1 by default); a user in r episodes moves r times as far.
-    `factor` is for printed calibrations: b = factor·(L1 norm of one user's largest contribution)/ε_f instead.
+    `factor`, one for all tables or one for each, is for printed calibrations: b = factor·(L1 norm of one user's
+    largest contribution)/ε_f instead.
     """
     weights = {name: weight for name, weight in zip(TABLES, share_weights(shares), strict=True) if weight > 0.0}
     budgets = budget.split(weights, mechanism)
@@ -159,7 +160,9 @@ def calibrated(
         if name not in budgets:
             families.append(Family(name, shape, unit, mechanism, 0.0, None))
             continue
-        printed = None if factor is None else factor * alone[name].l1 / budgets[name]
+        printed = None
+        if factor is not None:
+            printed = (factor[name] if isinstance(factor, Mapping) else factor) * alone[name].l1 / budgets[name]
         entry = paid(
             name, mechanism, moved[name], budgets[name], uses, gain[name] if gain else 1.0, episodes_per_user, printed
         )

@@ -38,10 +38,10 @@ Progress = Callable[[int], None]
 
 _WHOLE = ("states", "horizon", "instance", "episodes")
 _REAL = (
-    *("confidence_scale", "alpha", "df", "tail_index", "epsilon", "delta", "honest"),
+    *("confidence_scale", "rate_scale", "beta", "alpha", "df", "tail_index", "epsilon", "delta", "honest"),
     *("moment_order", "moment_bound", "mean_bound", "discount"),
 )
-_FLAGS = ("pooled", "public_initial", "known_successors", "known_zero_rewards")
+_FLAGS = ("pooled", "allow_pooled", "public_initial", "known_successors", "known_zero_rewards")
 TAILS = {"alpha": "alpha-stable", "df": "student-t", "tail_index": "pareto"}
 
 
@@ -63,12 +63,16 @@ class Experiment:
     instance: int = 0
     episodes: int = 20_000
     pooled: bool = False
+    allow_pooled: bool = False
     schedule: str | None = None
     confidence_scale: float | None = None
+    rate_scale: float | None = None
+    beta: float | None = None
     reward_law: str | None = None
     alpha: float | None = None
     bonus: str | None = None
     mode: str | None = None
+    noise: str | None = None
     epsilon: float | None = None
     delta: float = 0.0
     model: str | None = None
@@ -101,6 +105,10 @@ class Experiment:
         scale = self.confidence_scale
         if scale is not None and not (math.isfinite(scale) and scale >= 0):
             raise ValueError(f"confidence-scale is {scale}; it must be a number of at least 0")
+        if self.rate_scale is not None and not (math.isfinite(self.rate_scale) and self.rate_scale > 0):
+            raise ValueError(f"rate-scale is {self.rate_scale}; it must be a number above 0")
+        if self.beta is not None and not 0 < self.beta < 1:
+            raise ValueError(f"beta is {self.beta:g}; the failure probability must lie strictly between 0 and 1")
         registry.sizes(self.place, self.states, self.horizon)
         if isinstance(self.env, str):
             object.__setattr__(self, "env", self.place.name)  # one name, however it was written
@@ -195,16 +203,16 @@ class Experiment:
             if option.choices and value not in (None, *option.choices) and not isinstance(value, LossSequence):
                 choices = ", ".join(option.choices)
                 raise ValueError(f"unknown {catalog.dashed(name)} {value!r}; choose one of {choices}")
-        mode = self.mode or "practical"
+        said = {name: getattr(self, name) for name in catalog.OPTIONS} | {"mode": self.mode or "practical"}
         trust = (self.model or entry.models[0]) if entry.private else None
         found: dict[str, Any] = {}
         for name, option in catalog.OPTIONS.items():
             given = getattr(self, name)
             if given is False and option.default is False:  # a flag that was not raised
                 given = None
-            only = catalog.settled(entry, name, mode, trust)
+            only = catalog.settled(entry, name, said, trust)
             if only is None:
-                found[name] = option.default if given is None else given
+                found[name] = catalog.default_of(entry, name, said) if given is None else given
             elif given is None or given == only[0]:
                 found[name] = only[0]
             else:
@@ -272,7 +280,9 @@ class Experiment:
             return replace(self, epsilon=None, delta=0.0, model=None, neighbours=None, local_reports=None)
         if entry.twin is None:
             return None
-        tuned = {"mode", "confidence_scale"} | ({"schedule"} if self.mode == "paper" else set())
+        tuned = {"mode", "confidence_scale", "rate_scale", "allow_pooled"} | (
+            {"schedule"} if self.mode == "paper" else set()
+        )
         shared = entry.options & catalog.algorithm(entry.twin).options - tuned
         kept = ("env", "discount", *_WHOLE, "reward_law", *TAILS, *sorted(shared))
         return Experiment(entry.twin, **{name: getattr(self, name) for name in kept})
@@ -420,7 +430,18 @@ def check_memory(experiment: Experiment, runs: int = 1) -> None:
 
 #: Settings that reach a learner as they are.
 TOLD = (
-    *("pooled", "schedule", "confidence_scale", "bonus", "mode", "local_reports", "honest"),
+    *(
+        "pooled",
+        "schedule",
+        "confidence_scale",
+        "rate_scale",
+        "beta",
+        "bonus",
+        "mode",
+        "noise",
+        "local_reports",
+        "honest",
+    ),
     *("epsilon", "delta", "neighbours", "losses", "estimator"),
 )
 

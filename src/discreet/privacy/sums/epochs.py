@@ -25,21 +25,28 @@ class Epochs(CountPrivatizer):
     epoch when that epoch alone has a better ratio of noisy visits to noise, N̂_new > (N̂_old + N̂_new)/√epochs: epochs
     in which a cell was hardly visited then stop adding noise to it. Both are post-processing.
 
+    `calibration="paper"` uses the printed sensitivity, H/ε_f, and states what that truly guarantees.
+
     Guarantee: joint DP with the stated budget per user, for any number of epochs chosen on the fly, epochs.md.
     Width: exact tails, for an unlimited number of releases, epochs.md.
     Source: block release, [QW23] with L = 1.  Cost: one draw per counter and epoch; memory does not grow.
     """
 
     window: Literal["all", "restart"] = "all"
+    calibration: Literal["true", "paper"] = "true"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.window not in ("all", "restart"):
             raise ValueError(f"window is {self.window!r}; it must be 'all' or 'restart'")
+        if self.calibration not in ("true", "paper"):
+            raise ValueError(f"calibration is {self.calibration!r}; it must be 'true' or 'paper'")
+        if self.calibration == "paper" and self.mechanism != "laplace":
+            raise ValueError("the papers print a scale for Laplace noise only; state epsilon alone")
 
     def families(self, spec: CountSpec) -> tuple[Family, ...]:
         """The noise of every epoch, per table."""
-        return self._calibrated(spec)
+        return self._calibrated(spec, factor=1.0 if self.calibration == "paper" else None)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> EpochStream:
         return EpochStream(self, spec, num_episodes, noise)
@@ -56,7 +63,8 @@ class EpochStream(CountStream):
         cell_of = cells_of_counters(spec) if self._restarts else None
         mechanism = BlockSums(Blocks(families, noise), families[0].size, cell_of)
         told = "when an epoch ends depends on public numbers and releases only"
-        super().__init__(epochs, spec, num_episodes, noise, families, mechanism, told)
+        printed = epochs.calibration == "paper"
+        super().__init__(epochs, spec, num_episodes, noise, families, mechanism, told, printed=printed)
 
     @property
     def _epochs(self) -> int:

@@ -63,6 +63,11 @@ def stated(
     return guarantee_of(paid, model, neighbours, budget, episodes_per_user=episodes_per_user, assumptions=words)
 
 
+def as_printed(true: Guarantee, claimed: Budget) -> Guarantee:
+    """The true guarantee of noise with a printed scale, with what is claimed for it."""
+    return replace(true, assumptions=(*true.assumptions, PRINTED), claimed_epsilon=claimed.epsilon)
+
+
 @dataclass(frozen=True)
 class CountPrivatizer:
     """What a curator of counts is told: a budget, its division over the tables, and how often widths may fail."""
@@ -129,7 +134,7 @@ class CountStream(Keeper, ABC):
             entries, model, privatizer.neighbours, budget, num_episodes, noise, *told, episodes_per_user=each
         )
         if printed:
-            self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PRINTED))
+            self.guarantee = as_printed(self.guarantee, privatizer.budget)
 
     def _advance(self) -> None:
         """Close the block of users since the last release, or refuse it before anything is drawn."""

@@ -59,7 +59,9 @@ class Tree(CountPrivatizer):
         if self.constant_noise and self.variant != "binary":
             raise ValueError("constant_noise pads the binary variant; the smooth one has constant noise by itself")
         if self.calibration == "paper" and (self.mechanism, self.variant) != ("laplace", "binary"):
-            raise ValueError("the papers print a scale for the binary tree with Laplace noise only")
+            raise ValueError(
+                "the papers print a scale for the binary tree with Laplace noise only; state epsilon alone"
+            )
 
     def prefixes(self, num_episodes: int) -> int:
         """T: how many prefixes may be released."""

@@ -25,7 +25,7 @@ from discreet.privacy.envelope import exponential_bounds
 from discreet.privacy.families import Family, Shares, calibrated, check_common, reward_rounding, share_weights
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
-from discreet.privacy.sums.streams import divided, natural, released, stated
+from discreet.privacy.sums.streams import as_printed, divided, natural, released, stated
 from discreet.privacy.tails import running_width
 from discreet.releases.counts import PerTable, PrivateCounts
 
@@ -137,6 +137,8 @@ class LocalLaplaceStream(Keeper):
         if printed and budget.epsilon is not None:
             budget = Budget.pure(2.0 * budget.epsilon)
         self.guarantee = stated(entries, "local", "replace", budget, num_episodes, noise, ONE_REPORT)
+        if printed:
+            self.guarantee = as_printed(self.guarantee, privatizer.budget)
         self._widths = divided(
             self._families,
             self._beta,

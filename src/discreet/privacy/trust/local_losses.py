@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from discreet.people.losses import TABLES, LossSpec
 from discreet.privacy.accounting import Budget, LedgerEntry
 from discreet.privacy.families import union_width
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import stated
+from discreet.privacy.sums.streams import as_printed, stated
 from discreet.privacy.trust.local import (
     ONE_REPORT,
     LaplaceSums,
@@ -67,7 +67,8 @@ class LocalLosses(LossPrivatizer):
     (h,x,a,y) in optimised unary encoding. Tails, she reports j loss cells, drawn by public coins, each rounded to a
     bit by her own coin and flipped with probability 1/(e^{ε/j}+1). With public losses all users report a step.
     Bandit: all users report a step together with a bit that is 1 with probability her loss there.
-    `laplace` (paper mode) adds noise to all counters instead: DLap(2H/ε_N), DLap(2(H−1)/ε_T), DLap(XA/ε_L).
+    `laplace` (paper mode) adds noise to all counters instead: DLap(2H/ε_N), DLap(2(H−1)/ε_T), DLap(XA/ε_L);
+    with `calibration="paper"` DLap(H/ε_f) for each, as printed, and the guarantee that this truly gives.
 
     Guarantee: ε-LDP for any two records, losses.md.   Source: [BZZDTCC24] §5.2 (Laplace); sampled reports: ours.
     """
@@ -76,16 +77,19 @@ class LocalLosses(LossPrivatizer):
     public_losses: bool = False
     laplace: bool = False
     beta: float = 0.01
+    calibration: Literal["true", "paper"] = "true"
 
     def __post_init__(self) -> None:
         check_local(self.budget, beta=self.beta)
+        if self.calibration == "paper" and not self.laplace:
+            raise ValueError("the papers print a scale for Laplace noise on every counter only")
 
     def noise_share(self, spec: LossSpec) -> float:
         if self.public_losses or spec.feedback == "bandit":
             return 0.0
         epsilon, XA, K = self.budget.total("laplace"), spec.layers.num_cells, spec.num_episodes
         if self.laplace:
-            families = CentralLosses(self.budget, visits=True).families(spec)
+            families = CentralLosses(self.budget, visits=True, calibration=self.calibration).families(spec)
             return families["losses"].deviation * spec.grid / math.sqrt(K)
         j = chosen_cells(epsilon, XA)
         return math.sqrt(K / 2.0 * report_variance(XA, j, unary_flips(epsilon / j) / 2**64)) / K
@@ -266,10 +270,14 @@ class LocalLaplaceLossStream(LocalStream):
 
     def __init__(self, privatizer: LocalLosses, spec: LossSpec, noise: NoiseSource) -> None:
         super().__init__(privatizer, spec, noise)
-        central = CentralLosses(privatizer.budget, visits=True, public_losses=self._public)
+        calibration, public = privatizer.calibration, self._public
+        central = CentralLosses(privatizer.budget, visits=True, public_losses=public, calibration=calibration)
         self._families = central.families(spec)
-        entries, budget = [family.entry for family in self._families.values()], privatizer.budget
+        entries, printed = [family.entry for family in self._families.values()], calibration == "paper"
+        budget = None if printed else privatizer.budget
         self.guarantee = stated(entries, "local", "replace", budget, spec.num_episodes, noise, *self._told)
+        if printed:
+            self.guarantee = as_printed(self.guarantee, privatizer.budget)
         self._reports = LaplaceSums(list(self._families.values()), spec.tables, spec.layers.horizon * spec.units)
         self.encoder = self._reports.encoder
         self._visits = np.zeros(spec.sizes["visits"])

@@ -29,7 +29,7 @@ from discreet.privacy.families import (
     union_width,
 )
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import stated
+from discreet.privacy.sums.streams import as_printed, stated
 from discreet.privacy.sums.sums import BlockSums, ExactSums, Sums
 from discreet.privacy.sums.toeplitz import MOST_BITS, Code, ToeplitzSums, bits_for, square_root
 from discreet.privacy.sums.tree import Layout, TreeSums, prefix_width
@@ -177,7 +177,8 @@ class CentralLosses(LossPrivatizer):
 
     `counts` and `losses` name the mechanisms: "blocks" (one noise per block, pure or Gaussian), "tree" and
     "constant-tree" (a tree over at most `num_count_blocks`/`num_loss_blocks` blocks), "toeplitz" (Gaussian, losses
-    only). `weights` divide the budget over (visits, transitions, losses).
+    only). `weights` divide the budget over (visits, transitions, losses). `calibration="paper"` uses the printed
+    H·log₂K/ε_f (H/ε_f where there is no tree) for every table, and states what that truly guarantees.
 
     Guarantee: joint DP with the stated budget per user, losses.md.   Width: exact tails, all releases together.
     Source: [BZZDTCC24] §5.1.   Differs: 1. a whole loss table moves by XA, not H; counts by 2H under replace;
@@ -198,10 +199,15 @@ class CentralLosses(LossPrivatizer):
         default_factory=lambda: {"visits": 1.0, "transitions": 1.0, "losses": 1.0}, hash=False
     )
     beta: float = 0.01
+    calibration: Literal["true", "paper"] = "true"
 
     def __post_init__(self) -> None:
         check_common(self.neighbours, self.beta, 1)
         object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
+        if self.calibration not in ("true", "paper"):
+            raise ValueError(f"calibration is {self.calibration!r}; it must be 'true' or 'paper'")
+        if self.calibration == "paper" and self.mechanism != "laplace":
+            raise ValueError("the papers print a scale for Laplace noise only; state epsilon alone")
         if self.losses == "toeplitz" and self.mechanism != "gaussian":
             raise ValueError("the Toeplitz mechanism adds Gaussian noise, which gives no pure epsilon; state a delta")
         if self.counts == "toeplitz":
@@ -213,6 +219,14 @@ class CentralLosses(LossPrivatizer):
             (self.losses, self.num_loss_blocks) if name == "losses" else (self.counts, self.num_count_blocks)
         )
         return tree_levels(max(blocks, 1)) if kind in ("tree", "constant-tree") else 1
+
+    def _printed(self, name: str, spec: LossSpec, budget: float) -> float | None:
+        """The scale of [BZZDTCC24] §5, in integer units; None where the true one is asked for."""
+        if self.calibration == "true":
+            return None
+        kind = self.losses if name == "losses" else self.counts
+        levels = math.log2(max(spec.num_episodes, 2)) if kind in ("tree", "constant-tree") else 1.0
+        return spec.layers.horizon * levels / budget * (spec.units if name == "losses" else 1.0)
 
     def families(self, spec: LossSpec) -> dict[str, Family]:
         """The noise of every noisy value, per table; entry None where a table is not released at a cost."""
@@ -233,7 +247,8 @@ class CentralLosses(LossPrivatizer):
             entry = None
             if name in budgets:
                 gain = self.code(spec).norm if name == "losses" and self.losses == "toeplitz" else 1.0
-                entry = paid(name, self.mechanism, moved[name], budgets[name], self.uses(name), gain)
+                printed = self._printed(name, spec, budgets[name])
+                entry = paid(name, self.mechanism, moved[name], budgets[name], self.uses(name), gain, printed=printed)
             scale, unit = 0.0 if entry is None else entry.scale, spec.grid if name == "losses" else 1.0
             families[name] = Family(name, (size,), unit, self.mechanism, scale, entry)
         return families
@@ -288,7 +303,11 @@ class CentralStream(TableStream):
         families = privatizer.families(spec)
         told = [PUBLIC_LAYERS, PUBLIC_ENDS, *([PUBLIC_LOSSES] if privatizer.public_losses else [])]
         entries, neighbours = [family.entry for family in families.values()], privatizer.neighbours
-        self.guarantee = stated(entries, "joint", neighbours, privatizer.budget, spec.num_episodes, noise, *told)
+        printed = privatizer.calibration == "paper"
+        budget = None if printed else privatizer.budget
+        self.guarantee = stated(entries, "joint", neighbours, budget, spec.num_episodes, noise, *told)
+        if printed:
+            self.guarantee = as_printed(self.guarantee, privatizer.budget)
         tables = {
             name: Table(family, _sums(privatizer, spec, family, noise))
             for name, family in families.items()

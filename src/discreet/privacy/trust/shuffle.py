@@ -24,7 +24,7 @@ from discreet.privacy.accounting import Budget, Guarantee, Neighbours, no_privac
 from discreet.privacy.crowd import Crowd
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import released, stated
+from discreet.privacy.sums.streams import as_printed, released, stated
 from discreet.privacy.sums.sums import cells_of_counters, windowed
 from discreet.privacy.trust.reports import checked_episodes
 from discreet.privacy.trust.shuffle_law import (
@@ -143,7 +143,8 @@ class Shuffle:
             budget = Budget.approximate(epsilon, law.delta)
         entries = [entry_of(law, "visits, transitions, rewards", epsilon)]
         spent = budget if math.isfinite(epsilon) else None
-        return stated(entries, "shuffle", self.neighbours, spent, num_episodes, noise, *told(self.honest))
+        found = stated(entries, "shuffle", self.neighbours, spent, num_episodes, noise, *told(self.honest))
+        return found if law.printed is None else as_printed(found, self.budget)
 
 
 class _CountStream(ShuffledStream):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from discreet.privacy.families import Blocks, Family, Mechanism, calibrated, rew
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.epochs import Epochs, EpochStream
 from discreet.privacy.sums.exact import Exact, ExactStream
-from discreet.privacy.sums.streams import CountStream, stated
+from discreet.privacy.sums.streams import CountStream, as_printed, stated
 from discreet.privacy.sums.tree import Tree, TreeStream
 from discreet.privacy.tails import adaptive_width, exponent_grid, log_moments
 from discreet.privacy.trust.local import ONE_REPORT, LocalLaplace, sum_of_noises
@@ -43,6 +43,12 @@ def signed(mechanism: Mechanism | None, neighbours: Neighbours) -> dict[str, flo
     """
     far = math.sqrt(2.0) if mechanism == "gaussian" and neighbours == "replace" else 1.0
     return {"visits": 1.0, "transitions": 1.0, "rewards": far}
+
+
+def printed_factors(printed: bool, levels: float = 1.0) -> dict[str, float] | None:
+    """Of [WZCW23] Lem. 1, 2: H·levels/ε_f for counts, which is half of what they need, and 2HB·levels/ε_f for
+    rewards; None where the true scale is asked for."""
+    return {"visits": levels, "transitions": levels, "rewards": 2.0 * levels} if printed else None
 
 
 class Cut:
@@ -155,7 +161,8 @@ class TruncatedEpochs(Epochs):
     """
 
     def families(self, spec: CountSpec) -> tuple[Family, ...]:
-        return self._calibrated(bounded(spec), gain=signed(self.mechanism, self.neighbours))
+        gain = signed(self.mechanism, self.neighbours)
+        return self._calibrated(bounded(spec), gain=gain, factor=printed_factors(self.calibration == "paper"))
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedEpochStream:
         return TruncatedEpochStream(self, spec, num_episodes, noise)
@@ -185,14 +192,10 @@ class TruncatedEpochStream(Cutting, EpochStream):
 class TruncatedTree(Tree):
     """`Tree` whose rewards have no bound but a public threshold per cell; noise follows the largest so far."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.calibration != "true":
-            raise ValueError("the printed scale of a tree is not one for thresholds; calibration must be 'true'")
-
     def families(self, spec: CountSpec, num_episodes: int) -> tuple[Family, ...]:
         uses, gain = self.layout(num_episodes).nodes_per_user, signed(self.mechanism, self.neighbours)
-        return self._calibrated(bounded(spec), uses=uses, gain=gain)
+        factor = printed_factors(self.calibration == "paper", math.log2(num_episodes))
+        return self._calibrated(bounded(spec), uses=uses, gain=gain, factor=factor)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedTreeStream:
         return TruncatedTreeStream(self, spec, num_episodes, noise)
@@ -228,13 +231,15 @@ class TruncatedLocal:
     """`LocalLaplace` whose rewards have no bound but a public threshold per cell, sent to every user.
 
     Guarantee: ε-LDP, truncated.md.   Width of rewards: supermartingale over users.
+    `calibration="paper"` has the printed scales and states what they truly guarantee, 5ε/3.
     """
 
     budget: Budget
     beta: float = 0.01
+    calibration: Literal["true", "paper"] = "true"
 
     def __post_init__(self) -> None:
-        LocalLaplace(self.budget, beta=self.beta)  # refuses what is not pure epsilon
+        LocalLaplace(self.budget, beta=self.beta, calibration=self.calibration)  # refuses what is not pure epsilon
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> TruncatedLocalStream:
         return TruncatedLocalStream(self, spec, num_episodes, noise)
@@ -246,7 +251,7 @@ class TruncatedLocalStream(Keeper):
     def __init__(self, local: TruncatedLocal, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         self._cut, self._spec, self._noise = Cut(spec), spec, noise
         total = local.budget.total("laplace")
-        counts = LocalLaplace(Budget.pure(total * 2 / 3), (1.0, 1.0, 0.0), local.beta * 2 / 3)
+        counts = LocalLaplace(Budget.pure(total * 2 / 3), (1.0, 1.0, 0.0), local.beta * 2 / 3, local.calibration)
         self._counts = counts.open(bounded(spec), num_episodes, noise)
         self._crowd = self._counts._crowd
         self._family = calibrated(local.budget, "laplace", "replace", bounded(spec))[2]
@@ -255,8 +260,11 @@ class TruncatedLocalStream(Keeper):
         self._variance = np.zeros(self._cut.peak.shape)
         self._sums: Ints = np.zeros(self._cut.peak.shape, dtype=np.int64)
         assert self._family.entry is not None
-        entries = (*self._counts.ledger, self._family.entry)
-        self.guarantee = stated(entries, "local", "replace", local.budget, num_episodes, noise, ONE_REPORT, PUBLIC)
+        entries, printed = (*self._counts.ledger, self._family.entry), local.calibration == "paper"
+        budget = None if printed else local.budget
+        self.guarantee = stated(entries, "local", "replace", budget, num_episodes, noise, ONE_REPORT, PUBLIC)
+        if printed:
+            self.guarantee = as_printed(self.guarantee, local.budget)
         self._beta = local.beta
 
     def begin(self, plan: Plan) -> None:
