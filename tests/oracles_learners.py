@@ -114,7 +114,7 @@ def estimate(config):
     if kind == "heavy-practical":
         P, n = projected(config, shift=False)
         iota = math.log(S * A * H * math.log2(K) / beta)
-        u, tau = config["moments"]["bound"], config["moments"]["mean"]
+        u, v, tau = (config["moments"][name] for name in ("bound", "order", "mean"))
         for h, s, a in cells():
             m, R = n[h][s][a], REWARDS[h][s][a]
             if m < max(1.0, config["unknown_below"] * config["deviation"]):
@@ -122,7 +122,8 @@ def estimate(config):
                 continue
             if abs(R) >= config["shrink_below"] * config["deviation"]:
                 r[h][s][a] = min(max(R / m, -tau), tau)
-            fixed[h][s][a] = c * tau * (H * math.sqrt(iota / (2 * m)) + 2 * math.sqrt(u / m))
+            cut = (config["rate"] * u * (math.sqrt(m) if config["root"] else m)) ** (1 / (1 + v))
+            fixed[h][s][a] = c * (tau * H * math.sqrt(iota / (2 * m)) + 2 * math.sqrt(u * cut ** (1 - v) / m))
         return P, r, fixed, per_std
     P = [[[[0.0] * S for _ in range(A)] for _ in range(S)] for _ in range(H)]
     for h, s, a in cells():

@@ -20,6 +20,10 @@ Mask = NDArray[np.bool_]
 LossEstimator = Literal["corrected", "paper"]
 
 
+#: The smallest and the largest threshold for rewards without a bound; sums and their noise then fit in 64 bits.
+THRESHOLDS = (2.0**-6, 2.0**12)
+
+
 def grid_for(num_episodes: int) -> float:
     """A power of two, at most 1/K (½ for one): rounding to it moves the sum of K rewards, or losses, by at most ½."""
     return 2.0 ** -max(num_episodes - 1, 1).bit_length()

@@ -10,8 +10,9 @@ import numpy as np
 from discreet.agents.policy_optimization import PolicyOptimization
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Shape, divided_model
+from discreet.mdp import Floats
 from discreet.planning import Bonus, Plan
-from discreet.problem import NOTHING_DECLARED, Moments, PublicStructure
+from discreet.problem import NOTHING_DECLARED, THRESHOLDS, Moments, PublicStructure
 from discreet.releases.counts import Model, PrivateCounts, Thresholds
 
 
@@ -42,7 +43,10 @@ class HeavyEstimate:
         value iteration       b = β^r + τH·√(2·ln(4SAT/β)/M) + τH·(2E1 + S·E3)/M
         policy optimisation   b = β^r + τH·(√(4S·ln(6AT/β)/M) + (S·E3 + 2E1)/M)
     practical   projected counts; a cell is unknown below `unknown_below` sd of its count; a reward sum below
-        `shrink_below` sd of its noise counts as 0;  b = c_s·τ·(H·√(ι/(2Ñ)) + 2·√(u/Ñ)), ι = ln(S·A·H·log₂K/β)
+        `shrink_below` sd of its noise counts as 0, means are cut to ±τ;
+        b = c_s·(τH·√(ι/(2Ñ)) + 2·√(u·B^{1−v}/Ñ)), ι = ln(S·A·H·log₂K/β), B = (c·u·n)^{1/(1+v)}, for rewards that are
+        cut at B have a second moment of at most u·B^{1−v}
+    Rewards in other units, × x, have u·x^{1+v} and τ·x: means, bonuses and thresholds are then × x as well.
 
     Source: [WZCW23] Alg. 1, 3.   Differs: 1. noise is charged by its own width E2, so the constants 10 and 16 become
     4; 2. thresholds read released counts, never raw ones.
@@ -61,14 +65,20 @@ class HeavyEstimate:
     structure: PublicStructure = NOTHING_DECLARED
 
     def thresholds(self, release: PrivateCounts, previous: Plan | None) -> Thresholds:
-        """B_n = (c·u·n)^{1/(1+v)}, n = max(N̂, 1) or its root, rounded up to a power of √2; never falling."""
-        u, v = self.moments.bound, self.moments.order
-        n = np.maximum(release.visits, 1.0)
-        B = (self.rate * u * (np.sqrt(n) if self.root else n)) ** (1.0 / (1.0 + v))
-        B = np.exp2(np.ceil(2.0 * np.log2(B)) / 2.0)
+        """B_n = (c·u·n)^{1/(1+v)}, n = N̂ in [1, KH] or its root, rounded up to a power of √2; never falling.
+
+        Sums are kept for thresholds in `THRESHOLDS`, so that none beyond them is announced; `at_limits` counts those.
+        """
+        n = np.clip(release.visits, 1.0, self.num_episodes * release.shape[0])
+        B = np.clip(np.exp2(np.ceil(2.0 * np.log2(self._level(n))) / 2.0), *THRESHOLDS)
         if previous is not None and isinstance(previous.announcement, Thresholds):
             B = np.maximum(B, previous.announcement.values)
         return Thresholds(B)
+
+    def _level(self, n: Floats) -> Floats:
+        """(c·u·n)^{1/(1+v)}, locally with √n."""
+        scale = self.rate * self.moments.bound * (np.sqrt(n) if self.root else n)
+        return np.asarray(scale ** (1.0 / (1.0 + self.moments.order)))
 
     def __call__(self, release: PrivateCounts) -> tuple[Model, Bonus]:
         return self._practical(release) if self.practical else self._printed(release)
@@ -92,7 +102,7 @@ class HeavyEstimate:
 
     def _practical(self, release: PrivateCounts) -> tuple[Model, Bonus]:
         H, S, A = release.shape
-        u, tau = self.moments.bound, self.moments.mean
+        u, v, tau = self.moments.bound, self.moments.order, self.moments.mean
         P, _, n = release.model(structure=self.structure)
         known = n >= np.maximum(1.0, self.unknown_below * np.asarray(release.deviations.visits))
         significant = np.abs(release.reward_sums) >= self.shrink_below * np.asarray(release.deviations.rewards)
@@ -101,9 +111,21 @@ class HeavyEstimate:
         if self.structure.zero_rewards is not None:
             rewards = np.where(self.structure.zero_rewards, 0.0, rewards)
         iota = math.log(S * A * H * max(math.log2(self.num_episodes), 1.0) / self.beta)
-        width = tau * H * np.sqrt(iota / (2 * safe)) + 2 * tau * np.sqrt(u / safe)
+        second = u * self._level(safe) ** (1 - v)  # moment of a reward that is cut
+        width = tau * H * np.sqrt(iota / (2 * safe)) + 2 * np.sqrt(second / safe)
         fixed = np.where(known, self.confidence_scale * width, np.inf)
         return Model(P, rewards, n), Bonus(fixed, np.zeros_like(n))
+
+
+def at_limits(plan: Plan) -> dict[str, int]:
+    """How many of a plan's thresholds are the smallest or the largest that there is; nothing for other plans."""
+    if not isinstance(plan.announcement, Thresholds):
+        return {}
+    values, (smallest, largest) = plan.announcement.values, THRESHOLDS
+    return {
+        "smallest_thresholds": int((values == smallest).sum()),
+        "largest_thresholds": int((values == largest).sum()),
+    }
 
 
 def _range(moments: Moments) -> tuple[float, float]:

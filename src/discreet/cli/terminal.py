@@ -20,7 +20,7 @@ INTERRUPTED = 130
 NOBODY_READS = 141
 QUERY_STOPPED = "Query interrupted"  # what DuckDB makes of Ctrl-C
 #: What an interrupted command leaves, where it is not nothing.
-KEPT = dict.fromkeys(("run", "demo"), "seeds that were finished are kept")
+KEPT = dict.fromkeys(("run", "demo", "reproduce"), "seeds that were finished are kept")
 
 
 class Output(Console):

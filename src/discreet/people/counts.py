@@ -16,14 +16,14 @@ from discreet.kernels import rollout as kernel
 from discreet.mdp import Floats, Ints
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Neighbours
-from discreet.problem import grid_for
+from discreet.problem import THRESHOLDS, grid_for
 
 #: |sum of rewards| on the grid stays below this, so that noise can be added in 64 bits.
 LARGEST_SUM = 2**61
 
 
 #: Without a declared range a single reward still has to fit the sums.
-UNBOUNDED_REWARD = 2.0**12
+UNBOUNDED_REWARD = THRESHOLDS[1]
 
 
 class Sensitivity(NamedTuple):

@@ -15,6 +15,7 @@ from typing import Any, get_args
 import numpy as np
 
 from discreet import catalog
+from discreet.agents.heavy_tails import at_limits
 from discreet.envs import registry
 from discreet.envs.adversaries import LossSequence, adversary
 from discreet.envs.rewards import RewardLaw
@@ -22,6 +23,7 @@ from discreet.envs.tabular import layers as reachable
 from discreet.mdp import FiniteMDP
 from discreet.occupancies import Layers
 from discreet.people.episodes import MDPSimulator
+from discreet.planning import Plan
 from discreet.privacy.accounting import Neighbours
 from discreet.privacy.noise import NoiseSource
 from discreet.problem import Moments, Problem, PublicStructure
@@ -485,6 +487,8 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
             progress(part[1])
     found = meter.measured()
     told = {"clipped_rewards": simulator.clipped} if hindsight is None else _of_losses(setting, triple)
+    if isinstance(session.plan, Plan):
+        told |= at_limits(session.plan)
     told |= _problem(experiment) | getattr(session.plan, "diagnostics", {}) | found.pop("diagnostics", {})
     return RunResult(
         setting.said.id,

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from discreet.mdp import Floats, Ints
-from discreet.people.counts import UNBOUNDED_REWARD, Counts, CountSpec
+from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget, Neighbours
@@ -24,10 +24,10 @@ from discreet.privacy.sums.streams import CountStream, as_printed, stated
 from discreet.privacy.sums.tree import Tree, TreeStream
 from discreet.privacy.tails import adaptive_width, exponent_grid, log_moments
 from discreet.privacy.trust.local import ONE_REPORT, LocalLaplace, sum_of_noises
+from discreet.problem import THRESHOLDS
 from discreet.releases.counts import PerTable, PrivateCounts, Thresholds
 
 PUBLIC = "thresholds depend on public numbers and earlier releases only"
-SMALLEST_THRESHOLD = 2.0**-6
 
 
 def bounded(spec: CountSpec) -> CountSpec:
@@ -65,8 +65,10 @@ class Cut:
         thresholds = plan.announcement
         if not isinstance(thresholds, Thresholds) or thresholds.values.shape != self.peak.shape:
             raise ValueError(f"the plan announces no thresholds of shape {self.peak.shape}")
-        limited = np.clip(thresholds.values, SMALLEST_THRESHOLD, UNBOUNDED_REWARD)
-        self.levels = np.ceil(limited / self.spec.grid) * self.spec.grid
+        smallest, largest = THRESHOLDS
+        if thresholds.values.min() < smallest or thresholds.values.max() > largest:
+            raise ValueError(f"the plan announces thresholds outside [{smallest:g}, {largest:g}]")
+        self.levels = np.ceil(thresholds.values / self.spec.grid) * self.spec.grid
         self.peak = np.maximum(self.peak, self.levels)
 
     def applied(self, contribution: Episodes | Counts) -> Episodes:
@@ -112,7 +114,7 @@ class Spread:
         self._least = SMALLEST_SCALE * family.unit if self._unit > 0.0 else 0.0  # what is sampled at the least
         self._deviation = family.deviation * family.unit
         self._cells, self.beta = family.size, beta
-        smallest, largest = (limit * (self._unit or 1.0) for limit in (SMALLEST_THRESHOLD, UNBOUNDED_REWARD))
+        smallest, largest = (limit * (self._unit or 1.0) for limit in THRESHOLDS)
         self.grid = exponent_grid(smallest, largest, max(most_terms, 1))
         self._rounding = reward_rounding(spec, num_episodes) * spec.grid
 
