@@ -56,7 +56,7 @@ def rewritten(folder: Path, change, digests: bool = True) -> None:
         (Budget.pure(0.3), {"neighbours": "zero-out"}),
         (Budget.pure(2.0), {"algorithm": "dp-apvi"}),
         (Budget.zcdp(0.2), {}),
-        (Budget.zcdp(0.2, 1e-6), {"algorithm": "dp-apvi", "mode": "paper"}),
+        (Budget.zcdp(0.2, 1e-6), {"algorithm": "dp-apvi", "mode": "paper", "allow_pooled": True}),
         (Budget.approximate(1.0, 1e-6), {"log": LogFormat(3, 2, 4, episodes_per_user=3)}),
         (Budget.approximate(1.0, 1e-6), {"log": LogFormat(3, 2, 4), "algorithm": "dp-apvi", "bonus": "hoeffding"}),
         (Budget.pure(1.0), {"rewards": np.full((3, 2), 0.5), "algorithm": "dp-apvi"}),

@@ -303,6 +303,7 @@ def count(source: Any, log: LogFormat, table: str | None = None) -> StepCounts:
 
 def _complete(source: Any, column: str) -> bool:
     """Whether by the kind of the source, or by its schema, every row has a successor."""
+    source = source.paths if isinstance(source, Spark) else source
     tables = [source.schema] if isinstance(source, pa.Table) else parquet_schemas(source)
     if tables:
         return all(column in schema.names and not schema.field(column).nullable for schema in tables)

@@ -331,8 +331,9 @@ class Spark:
 
     numbering = "row_number() OVER (ORDER BY 1)"
 
-    def __init__(self, session: Any, delimited: bool = False, name: str = "log") -> None:
+    def __init__(self, session: Any, delimited: bool = False, name: str = "log", paths: tuple[str, ...] = ()) -> None:
         self.session, self.delimited, self.typed, self.name = session, delimited, not delimited, name
+        self.paths = paths  # files that it was opened on, whose own schema says more than Spark's
 
     def quoted(self, column: str) -> str:
         return "`" + column.replace("`", "``") + "`"

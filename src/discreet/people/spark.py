@@ -64,7 +64,7 @@ def open_files(paths: Sequence[str], master: str | None = None) -> Spark:
             f"the log {paths[0]} cannot be read: it is absent, damaged or not of the kind that its name says"
         ) from None
     frame.createOrReplaceTempView("log")
-    return Spark(spark, suffix in DELIMITERS)
+    return Spark(spark, suffix in DELIMITERS, paths=tuple(paths))
 
 
 def text_frame(spark: Any, paths: list[str], suffix: str) -> Any:
