@@ -408,7 +408,9 @@ def open_log(source: Any, table: str | None = None, name: str = "log") -> Engine
     if isinstance(source, DuckDB):
         return source
     if isinstance(source, Spark):
-        return source if name == source.name else _opened(source.session.table(source.name), source.delimited, name)
+        if name in (source.name, "log"):  # whoever keeps the source under another name has made its own `log` of it
+            return source
+        return _opened(source.session.table(source.name), source.delimited, name)
     if _module(source) == "pyspark":
         return _opened(source, False, name)
     engine = DuckDB(name=name)
