@@ -149,7 +149,7 @@ class DeclaredLog:
             leads[following == log.num_states] = ENDED
         if not log.pooled:  # where the last step leads is not counted
             leads[step == log.horizon - 1] = UNKNOWN
-        chance = np.asarray(kept.column("chance").fill_null(np.nan), dtype=np.float64)
+        chance = np.asarray(kept.column("chance").cast(pa.float64()).fill_null(np.nan))
         bins = np.empty((rows, len(states)), dtype=np.uint8)
         for i, name in enumerate(names):
             bins[:, i] = kept.column(name)
