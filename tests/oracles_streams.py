@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
+from discreet.privacy.accounting import Budget, Guarantee, guarantee_of
 from discreet.privacy.sums.tree import Layout
 
 
@@ -130,3 +132,18 @@ def stacked(episodes: list[Episodes]) -> Episodes:
         np.concatenate([e.actions for e in episodes]),
         np.concatenate([e.rewards for e in episodes]),
     )
+
+
+def spends_its_budget(guarantee: Guarantee, budget: Budget) -> None:
+    """The ledger's costs add up to the budget, compose to the guarantee, and the guarantee is the budget."""
+    entries = guarantee.entries
+    spent = math.fsum(entry.cost for entry in entries)
+    allowed = budget.total("gaussian" if entries[0].is_gaussian else "laplace")
+    assert allowed * (1 - 1e-8) <= spent <= allowed
+    again = guarantee_of(entries, guarantee.model, guarantee.neighbours, budget)
+    assert (again.epsilon, again.delta, again.rho) == (guarantee.epsilon, guarantee.delta, guarantee.rho)
+    if budget.epsilon is not None:
+        assert budget.epsilon * (1 - 1e-8) <= guarantee.epsilon <= budget.epsilon
+        assert guarantee.delta <= budget.delta
+    else:
+        assert guarantee.rho <= budget.rho

@@ -6,7 +6,6 @@ import ast
 import copy
 import importlib
 import inspect
-import math
 import pickle
 import pkgutil
 import re
@@ -18,9 +17,8 @@ import pytest
 from desks import DESKS, SPEC, numbers, people, same
 
 from discreet.privacy import sums, trust
-from discreet.privacy.accounting import guarantee_of
 from discreet.privacy.noise import NoiseSource
-from oracles_streams import random_episodes, stacked
+from oracles_streams import random_episodes, spends_its_budget, stacked
 
 every = pytest.mark.parametrize("desk", DESKS, ids=lambda desk: desk.name)
 declaring = pytest.mark.parametrize("desk", [d for d in DESKS if d.declares], ids=lambda desk: desk.name)
@@ -81,20 +79,10 @@ def test_more_users_than_declared_are_refused_before_anything_is_added(desk):
 @every
 def test_the_ledger_composes_to_the_guarantee_and_the_guarantee_to_the_budget(desk):
     """Where parts of the users are released by themselves, each of them may spend the whole budget."""
-    budget = desk.budget
     for neighbours in desk.relations:
         for guarantee in desk.open(16, NoiseSource.seeded(0), neighbours).parts():
             assert (guarantee.model, guarantee.neighbours) == (desk.model, neighbours)
-            spent = math.fsum(entry.cost for entry in guarantee.entries)
-            allowed = budget.total("gaussian" if guarantee.entries[0].is_gaussian else "laplace")
-            assert allowed * (1 - 1e-8) <= spent <= allowed
-            again = guarantee_of(guarantee.entries, desk.model, neighbours, budget)
-            assert (again.epsilon, again.delta, again.rho) == (guarantee.epsilon, guarantee.delta, guarantee.rho)
-            if budget.epsilon is not None:
-                assert budget.epsilon * (1 - 1e-8) <= guarantee.epsilon <= budget.epsilon
-                assert guarantee.delta <= budget.delta
-            else:
-                assert guarantee.rho <= budget.rho
+            spends_its_budget(guarantee, desk.budget)
 
 
 @every

@@ -309,7 +309,7 @@ class Tabled:
     more: dict = field(default_factory=dict)
 
     def plan(self, release, previous):
-        raise NotImplementedError
+        return previous  # only its fields are looked at
 
 
 def test_u4_learners_are_told_apart_by_code_and_values():

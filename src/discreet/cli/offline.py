@@ -46,6 +46,14 @@ CHOSEN = {
     "as now": "as now, everywhere: nothing better was found",
 }
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
+Users = Annotated[int | None, typer.Option(help="Number of users, declared.", show_default="counted")]
+DatabaseTable = Annotated[str | None, typer.Option(help="Table of a DuckDB database.")]
+Seed = Annotated[int | None, typer.Option(help="A simulation with repeatable noise: protects nobody.")]
+Sign = Annotated[Path | None, typer.Option(help="Sign with this Ed25519 key (PEM).")]
+Ledger = Annotated[
+    Path | None,
+    typer.Option(help="Where releases are written down.", show_default="beside the log: LOG.spent.jsonl"),
+]
 
 
 def fit(
@@ -128,18 +136,15 @@ def fit(
     ended_pays: Annotated[
         float, typer.Option(help="What a remaining step pays those whose episode has ended, in units of the reward.")
     ] = 0.0,
-    users: Annotated[int | None, typer.Option(help="Number of users, declared.", show_default="counted")] = None,
+    users: Users = None,
     trust_bounds: Annotated[
         bool, typer.Option("--trust-bounds", help="Do not enforce the bounds per user; the certificate says so.")
     ] = False,
-    table: Annotated[str | None, typer.Option(help="Table of a DuckDB database.")] = None,
+    table: DatabaseTable = None,
     engine: Annotated[str, typer.Option(help="duckdb, or spark (needs discreet\\[spark]).")] = "duckdb",
-    seed: Annotated[int | None, typer.Option(help="A simulation with repeatable noise: protects nobody.")] = None,
-    sign: Annotated[Path | None, typer.Option(help="Sign with this Ed25519 key (PEM).")] = None,
-    ledger: Annotated[
-        Path | None,
-        typer.Option(help="Where releases are written down.", show_default="beside the log: LOG.spent.jsonl"),
-    ] = None,
+    seed: Seed = None,
+    sign: Sign = None,
+    ledger: Ledger = None,
     total_epsilon: Annotated[
         float | None,
         typer.Option(help="Refuse what brings all releases in the ledger above this, now and from now on."),
@@ -619,14 +624,11 @@ def evaluate(
     neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
     propensity: Propensity = None,
     learned_from: LearnedFrom = None,
-    users: Annotated[int | None, typer.Option(help="Number of users, declared.", show_default="counted")] = None,
-    table: Annotated[str | None, typer.Option(help="Table of a DuckDB database.")] = None,
-    seed: Annotated[int | None, typer.Option(help="A simulation with repeatable noise: protects nobody.")] = None,
-    sign: Annotated[Path | None, typer.Option(help="Sign with this Ed25519 key (PEM).")] = None,
-    ledger: Annotated[
-        Path | None,
-        typer.Option(help="Where releases are written down.", show_default="beside the log: LOG.spent.jsonl"),
-    ] = None,
+    users: Users = None,
+    table: DatabaseTable = None,
+    seed: Seed = None,
+    sign: Sign = None,
+    ledger: Ledger = None,
     total_epsilon: Annotated[
         float | None, typer.Option(help="Refuse what brings all releases in the ledger above this.")
     ] = None,
