@@ -342,6 +342,12 @@ def test_mixture_weights_maximise_the_likelihood():
     assert weights == pytest.approx(truth, abs=1e-3)
 
 
+def test_mixture_weights_stay_where_noise_outweighs_every_count():
+    weights = np.array([0.25, 0.75])
+    kernel.mix_components(np.full((1, 3), -5.0), np.full((2, 1, 3), 1 / 3), np.full(2, 1.0), 15, weights)
+    assert weights.tolist() == [0.25, 0.75]
+
+
 def test_few_clear_cells_leave_the_prior_uniform():
     evidence = evidence_of(np.zeros((6, 6)))
     found = read(evidence, Reading.nothing(evidence.admitted), np.arange(6))

@@ -496,5 +496,7 @@ def mix_components(
         for k in range(K):
             gained[k] = max(gained[k], 0.0)
             total += gained[k]
+        if total <= 0.0:  # noise has outweighed every count: nothing was learned of the weights
+            break
         for k in range(K):
             weights[k] = gained[k] / total

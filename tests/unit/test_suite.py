@@ -1,0 +1,198 @@
+"""The suite: its problems never change, its references can be made again, its scores mean what they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from discreet.catalog import Algorithm, algorithm
+from discreet.privacy.accounting import Guarantee
+from discreet.runs.results import RunResult
+from discreet.runs.suite import reference
+from discreet.runs.suite.contest import contender, trials
+from discreet.runs.suite.problems import BUDGETS, FIRST, SUITES, V1, role_of, suite
+from discreet.runs.suite.scores import board, overall, score, scored
+
+SMALL = [problem for problem in V1 if problem.name != "large"]
+
+
+def stored(problem: str, instance: int, seed: int, ratio: float, **settings: object) -> RunResult:
+    standard = reference.standards("v1")[problem, instance]
+    said = {"algorithm": "spotlight", "env": f"{problem}-{instance}@{standard.digest}", "model": "joint"}
+    return RunResult(
+        f"id-{problem}",
+        {**said, "epsilon": 1.0, **settings},
+        seed,
+        checkpoints=np.array([10]),
+        regret=np.array([ratio * 20.0]),
+        random_regret=20.0,
+        value_optimal=3.0,
+        value_random=1.0,
+        final_value=2.5,
+        switches=1,
+        guarantee=Guarantee("joint", 1.0),
+        seconds=1.0,
+    )
+
+
+# Problems -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_suite_crosses_what_it_promises():
+    assert len(V1) == 12
+    models = {problem.name: problem.model(1000) for problem in V1}
+    assert models["one-step"].horizon == 1
+    assert models["large"].num_states >= 500
+    assert models["long"].horizon >= 100
+    assert not models["changing"].stationary
+    assert np.count_nonzero(models["random-start"].initial) > 1
+    even, odd = (next(p for p in V1 if p.name == "rewards").model(i) for i in (1000, 1001))
+    assert np.mean(even.rewards > 0) < 0.2
+    assert np.mean(odd.rewards > 0) > 0.9
+    assert (models["branching"].transitions > 0).sum(axis=-1).min() == 10
+
+
+@pytest.mark.parametrize("problem", V1, ids=lambda problem: problem.name)
+def test_every_instance_is_the_one_that_was_frozen(problem):
+    instances = (1000, 1009, 2000) if problem.name != "large" else (1000,)
+    for instance in instances:
+        standard = reference.standards("v1")[problem.name, instance]
+        assert problem.model(instance).digest.startswith(standard.digest)
+
+
+def test_instances_of_a_problem_differ_and_roles_share_none():
+    known = reference.standards("v1")
+    digests = [standard.digest for standard in known.values()]
+    assert len(set(digests)) == len(digests) == 12 * 20
+    assert {role_of(instance, FIRST["reporting"][1]) for _, instance in known if instance < 2000} == {"reporting"}
+    assert role_of(1000, 5000) is None
+    assert role_of(2000, 0) is None
+
+
+def test_an_unknown_suite_is_refused_by_name():
+    with pytest.raises(ValueError, match="unknown suite 'v9'; choose one of v1"):
+        suite("v9")
+
+
+# References ---------------------------------------------------------------------------------------------------------
+
+
+def test_references_can_be_made_again():
+    """The stored outcome of a reference is the mean of three runs with seeds that belong to nobody else."""
+    for problem, instance in (("one-step", 1002), ("changing", 2003)):
+        standard = reference.standards("v1")[problem, instance]
+        chosen = reference.Candidate(standard.learner, standard.scale)
+        place = next(p for p in V1 if p.name == problem)
+        first, seed = FIRST["reporting" if instance < 2000 else "tuning"]
+        seeds = [10_000 + seed + 3 * (instance - first) + j for j in range(3)]
+        runs = [reference.played(place, instance, each, chosen) for each in seeds]
+        assert np.mean([run.ratio for run in runs]) == pytest.approx(standard.ratio, abs=1e-6)
+
+
+def test_references_are_strong():
+    """Far below the uniform policy on every instance, and their last policy nearly optimal where losses are fixed."""
+    for (problem, instance), standard in reference.standards("v1").items():
+        assert standard.ratio < 0.35, (problem, instance)
+
+
+def test_q_learning_prefers_the_better_arm():
+    """With one state, one step and two arms, all but a few users get the better one; the regret is that of the rest."""
+    from discreet.mdp import FiniteMDP
+
+    mdp = FiniteMDP(np.ones((1, 2, 1)), np.array([[0.2, 0.8]]), np.ones(1), 1)
+    found = reference._q_learning(mdp, 5_000, 3, 0.1)
+    assert found.gap == 0.0
+    assert found.ratio < 0.1
+    assert reference._q_learning(mdp, 5_000, 3, 10.0).ratio > 2 * found.ratio  # a large bonus explores for longer
+
+
+# Scores -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_score_is_1_at_the_reference_and_0_at_the_uniform_policy():
+    standard = reference.standards("v1")["grid", 1000]
+    rows = [stored("grid", 1000, 0, standard.ratio), stored("grid", 1000, 1, 1.0), stored("grid", 1000, 2, 2.0)]
+    found = [run.score for run in scored(rows)]
+    assert found[:2] == pytest.approx([1.0, 0.0])
+    assert found[2] < 0
+    assert all(run.gap == 0.25 for run in scored(rows))
+
+
+def test_runs_of_the_other_role_of_another_model_or_without_a_seed_do_not_count():
+    good = stored("grid", 1000, 0, 0.5)
+    assert len(scored([good])) == 1
+    strangers = [
+        stored("grid", 1000, 5000, 0.5),
+        stored("grid", 2000, 0, 0.5),
+        stored("grid", 1000, 0, 0.5, env="grid-1000@000000000000"),
+        stored("grid", 1000, 0, 0.5, env="riverswim"),
+    ]
+    assert scored(strangers) == []
+    assert len(scored([stored("grid", 2000, 5000, 0.5)], role="tuning")) == 1
+
+
+def test_budgets_weigh_the_same_however_many_runs_each_has():
+    rows = [stored("grid", 1000, seed, 0.0, epsilon=1.0) for seed in range(8)]
+    rows += [stored("grid", 1000, seed, 1.0, epsilon=0.3) for seed in range(2)]
+    found = score(scored(rows))
+    top = 1.0 / (1.0 - reference.standards("v1")["grid", 1000].ratio)
+    assert found.mean == pytest.approx(top / 2)
+    assert found.by_budget == {0.3: pytest.approx(0.0), 1.0: pytest.approx(top)}
+    assert found.runs == 10
+    assert found.worst == pytest.approx(0.0)
+
+
+def test_the_board_keeps_trust_models_apart_and_the_best_first():
+    rows = [stored("grid", 1000, seed, 0.4) for seed in range(3)]
+    rows += [stored("grid", 1000, seed, 0.8, model="local") for seed in range(3)]
+    rows += [stored("deep", 1000, seed, 0.2, model="local") for seed in range(3)]
+    found = board(scored(rows))
+    assert list(found) == ["spotlight, joint", "spotlight, local"]
+    assert list(found["spotlight, local"]) == ["grid", "deep"]
+    assert overall(found["spotlight, joint"]) > overall(found["spotlight, local"])
+
+
+# Who is asked what --------------------------------------------------------------------------------------------------
+
+
+def test_a_private_learner_is_asked_every_model_it_has_with_three_budgets():
+    asked = list(trials("dp-ucbvi", SMALL, runs=2))
+    assert {(trial.model, trial.epsilon) for trial in asked} == {
+        (model, epsilon) for model in ("joint", "local") for epsilon in BUDGETS[model]
+    }
+    by_problem = {trial.problem: trial for trial in asked}
+    assert "adversar" in by_problem["adversarial"].refused
+    runs = by_problem["grid"].runs
+    assert [seed for _, seed in runs] == [0, 1]
+    assert [experiment.env.name for experiment, _ in runs] == ["grid-1000", "grid-1001"]
+    assert runs[0][0].pooled
+    assert not by_problem["changing"].runs[0][0].pooled
+
+
+def test_learners_of_losses_and_learners_without_privacy_are_asked_what_they_can_answer():
+    asked = list(trials("uc-o-reps", SMALL, runs=1))
+    assert [trial.problem for trial in asked if trial.runs] == ["adversarial"]
+    assert {(trial.model, trial.epsilon) for trial in asked} == {("none", None)}
+    tuning = list(trials("ucbvi", SMALL[:1], role="tuning", runs=1))
+    assert [(run.env.name, seed) for trial in tuning for run, seed in trial.runs] == [("rewards-2000", 5000)]
+
+
+def test_somebody_elses_learner_is_found_by_package_and_name():
+    found = contender(f"{__name__}:THEIRS")
+    assert isinstance(found, Algorithm)
+    asked = list(trials(found, SMALL[:1], models=["joint"], budgets=[1.0], runs=1))
+    assert [trial.refused for trial in asked] == [None]
+
+
+@pytest.mark.parametrize("name", ["nowhere.at.all:learner", f"{__name__}:nobody"])
+def test_a_learner_that_cannot_be_imported_is_refused(name):
+    with pytest.raises(ValueError, match="cannot be imported"):
+        contender(name)
+
+
+def test_a_form_that_a_learner_does_not_have_is_refused():
+    with pytest.raises(ValueError, match="pucb has none of these forms: local"):
+        list(trials("pucb", SMALL, models=["local"]))
+
+
+THEIRS = algorithm("dp-ucbvi")
