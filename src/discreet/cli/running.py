@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from discreet.cli.options import Json
 from discreet.cli.settings import takes_settings
 from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, seed_list, show
 
@@ -31,7 +32,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; seeds that this source left there are not run again.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
+    as_json: Json = False,
     jobs: Jobs = 1,
     **settings: Any,
 ) -> None:
