@@ -79,7 +79,7 @@ def prepared(experiment: Experiment) -> Setting:
 
     setting = Setting.of(experiment)
     Session.open(setting.triple(), setting.problem, NoiseSource.seeded(0), setting.entry.feedback)
-    if experiment.epsilon is not None and not (outlook := setting.forecast()).feasible:
+    if setting.problem.private and not (outlook := setting.forecast()).feasible:
         note(f"warning: {outlook.verdict}")
     return setting
 
