@@ -14,8 +14,9 @@ from discreet.cli.terminal import compilation_notice, note, progress_bar, say, s
 
 if TYPE_CHECKING:
     from discreet.runs.experiment import Experiment, Setting
-    from discreet.runs.report import Summary, Variation
+    from discreet.runs.report import Summary
     from discreet.runs.results import RunResult
+    from discreet.runs.statistics import Variation
 
 NOT_A_RELEASE = "simulation: all randomness came from a seed, so this is not a private release"
 

@@ -23,8 +23,8 @@ from discreet.people.episodes import MDPSimulator
 from discreet.planning import occupancy, uniform_policy
 from discreet.runs import bounds, results, verdicts
 from discreet.runs.experiment import Experiment, Setting, generators, run_seeds
-from discreet.runs.report import Variation
 from discreet.runs.results import RunResult
+from discreet.runs.statistics import Variation
 from discreet.runs.verdicts import Row
 
 #: Constants are chosen on seeds from here on; tables are made of others.
