@@ -91,7 +91,9 @@ def _varies(name: str, settings: Sequence[Mapping[str, Any]]) -> bool:
     said = {repr(value) for values in settings if (value := values.get(name)) is not None and value is not False}
     own = {(values["algorithm"], repr(values.get(name))) for values in settings}
     learners = {values["algorithm"] for values in settings}
-    return len(said) > 1 or len(own) > len(learners) or (name == "epsilon" and len(settings) > 1 and bool(said))
+    return (
+        len(said) > 1 or len(own) > len(learners) or (name in ("epsilon", "rho") and len(settings) > 1 and bool(said))
+    )
 
 
 def _label(values: Mapping[str, Any], varying: Sequence[str]) -> str:
@@ -102,8 +104,8 @@ def _label(values: Mapping[str, Any], varying: Sequence[str]) -> str:
             continue
         if isinstance(value, bool):
             parts += [name.replace("_", " ")] if value else []
-        elif name == "epsilon":
-            parts.append(f"ε = {value:g}")
+        elif name in ("epsilon", "rho"):
+            parts.append(f"{'ε' if name == 'epsilon' else 'ρ'} = {value:g}")
         elif name == "delta":
             parts += [f"δ = {value:g}"] if value else []
         elif isinstance(value, str):
