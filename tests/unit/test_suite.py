@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from discreet.catalog import Algorithm, algorithm
+from discreet.catalog import algorithm
 from discreet.privacy.accounting import Guarantee
 from discreet.runs.results import RunResult
 from discreet.runs.suite import reference
-from discreet.runs.suite.contest import contender, trials
-from discreet.runs.suite.problems import BUDGETS, FIRST, SUITES, V1, role_of, suite
+from discreet.runs.suite.contest import trials
+from discreet.runs.suite.problems import BUDGETS, FIRST, V1, named, role_of, suite
 from discreet.runs.suite.scores import board, overall, score, scored
 
 SMALL = [problem for problem in V1 if problem.name != "large"]
@@ -72,6 +72,8 @@ def test_instances_of_a_problem_differ_and_roles_share_none():
 def test_an_unknown_suite_is_refused_by_name():
     with pytest.raises(ValueError, match="unknown suite 'v9'; choose one of v1"):
         suite("v9")
+    with pytest.raises(ValueError, match="unknown problem 'gird'; did you mean 'grid'"):
+        named("v1", ["gird"])
 
 
 # References ---------------------------------------------------------------------------------------------------------
@@ -96,7 +98,7 @@ def test_references_are_strong():
 
 
 def test_q_learning_prefers_the_better_arm():
-    """With one state, one step and two arms, all but a few users get the better one; the regret is that of the rest."""
+    """With one state, one step and two arms, all but a few users get the better one."""
     from discreet.mdp import FiniteMDP
 
     mdp = FiniteMDP(np.ones((1, 2, 1)), np.array([[0.2, 0.8]]), np.ones(1), 1)
@@ -162,37 +164,26 @@ def test_a_private_learner_is_asked_every_model_it_has_with_three_budgets():
     }
     by_problem = {trial.problem: trial for trial in asked}
     assert "adversar" in by_problem["adversarial"].refused
-    runs = by_problem["grid"].runs
-    assert [seed for _, seed in runs] == [0, 1]
-    assert [experiment.env.name for experiment, _ in runs] == ["grid-1000", "grid-1001"]
-    assert runs[0][0].pooled
-    assert not by_problem["changing"].runs[0][0].pooled
+    cells = by_problem["grid"].cells
+    assert [(cell.experiment.env.name, cell.seed) for cell in cells] == [("grid-1000", 0), ("grid-1001", 1)]
+    assert cells[0].experiment.pooled
+    assert not by_problem["changing"].cells[0].experiment.pooled
 
 
 def test_learners_of_losses_and_learners_without_privacy_are_asked_what_they_can_answer():
     asked = list(trials("uc-o-reps", SMALL, runs=1))
-    assert [trial.problem for trial in asked if trial.runs] == ["adversarial"]
+    assert [trial.problem for trial in asked if trial.cells] == ["adversarial"]
     assert {(trial.model, trial.epsilon) for trial in asked} == {("none", None)}
     tuning = list(trials("ucbvi", SMALL[:1], role="tuning", runs=1))
-    assert [(run.env.name, seed) for trial in tuning for run, seed in trial.runs] == [("rewards-2000", 5000)]
+    (cell,) = tuning[0].cells
+    assert (cell.experiment.env.name, cell.seed, cell.role) == ("rewards-2000", 5000, "tuning")
 
 
-def test_somebody_elses_learner_is_found_by_package_and_name():
-    found = contender(f"{__name__}:THEIRS")
-    assert isinstance(found, Algorithm)
-    asked = list(trials(found, SMALL[:1], models=["joint"], budgets=[1.0], runs=1))
-    assert [trial.refused for trial in asked] == [None]
-
-
-@pytest.mark.parametrize("name", ["nowhere.at.all:learner", f"{__name__}:nobody"])
-def test_a_learner_that_cannot_be_imported_is_refused(name):
-    with pytest.raises(ValueError, match="cannot be imported"):
-        contender(name)
+def test_somebody_elses_learner_is_asked_as_ours_are():
+    asked = list(trials(algorithm("dp-ucbvi"), SMALL[:1], models=["joint"], budgets=[1.0], runs=1))
+    assert [(trial.model, trial.refused, len(trial.cells)) for trial in asked] == [("joint", None, 1)]
 
 
 def test_a_form_that_a_learner_does_not_have_is_refused():
-    with pytest.raises(ValueError, match="pucb has none of these forms: local"):
+    with pytest.raises(ValueError, match="pucb has no form named local; it has joint"):
         list(trials("pucb", SMALL, models=["local"]))
-
-
-THEIRS = algorithm("dp-ucbvi")

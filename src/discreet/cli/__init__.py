@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from discreet.cli import columns, listing, offline, privacy, reproducing, running, theory
+from discreet.cli import columns, listing, offline, privacy, reproducing, running, suites, theory
 from discreet.cli.settings import LearnerCommand
 from discreet.cli.terminal import Commands, say
 
@@ -67,6 +67,7 @@ app.command("declare")(columns.declare)
 app.command("check")(columns.check)
 app.command("bound")(theory.bound)
 app.command("reproduce")(reproducing.reproduce)
+app.add_typer(suites.app, name="suite")
 app.command("fit")(offline.fit)
 app.command("verify")(offline.verify)
 app.command("evaluate")(offline.evaluate)

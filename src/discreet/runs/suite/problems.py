@@ -7,14 +7,15 @@ digests); what should change makes a new version.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from discreet.envs import generators, tabular
 from discreet.mdp import FiniteMDP
+from discreet.runs.sweeps import Role
 
-Role = Literal["tuning", "reporting"]
 #: Role → its first instance and its first seed.
 FIRST: Mapping[Role, tuple[int, int]] = {"reporting": (1000, 0), "tuning": (2000, 5000)}
 #: Trust model → its three budgets ε, small to large; two servers are asked what joint learners are.
@@ -92,3 +93,13 @@ def suite(name: str) -> tuple[SuiteProblem, ...]:
     if name not in SUITES:
         raise ValueError(f"unknown suite {name!r}; choose one of {', '.join(SUITES)}")
     return SUITES[name]
+
+
+def named(version: str, names: Sequence[str] = ()) -> list[SuiteProblem]:
+    """The problems of a suite, all or those that are named."""
+    known = {problem.name: problem for problem in suite(version)}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+            raise ValueError(f"unknown problem {name!r}; did you mean {near!r}? `discreet suite list` shows all")
+    return [problem for name, problem in known.items() if not names or name in names]

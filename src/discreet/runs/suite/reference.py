@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from discreet.envs.rewards import RewardLaw
 from discreet.kernels import q_learning as kernel
 from discreet.mdp import FiniteMDP
 from discreet.people.episodes import NO_COINS, MDPSimulator
 from discreet.planning import policy_value, tie_order
 from discreet.runs.experiment import Experiment, generators, run
+from discreet.runs.regret import RegretCurve
 from discreet.runs.suite.problems import SuiteProblem
 
 #: Of the bonus. Learners without noise need far less of it than theory asks for.
@@ -36,12 +38,10 @@ class Candidate:
 
 def candidates(problem: SuiteProblem) -> list[Candidate]:
     if problem.adversary is not None:
-        scaled, plain = ("uc-o-reps", "uob-lbps"), ["follow-the-leader"]
-    elif problem.law:
-        scaled, plain = ("heavy-ucbvi", "ucbvi", "ucbvi-bernstein"), []
+        names, others = ["uc-o-reps", "uob-lbps"], [Candidate("follow-the-leader")]
     else:
-        scaled, plain = ("ucbvi", "ucbvi-bernstein", Q_LEARNING), []
-    return [Candidate(name) for name in plain] + [Candidate(name, scale) for name in scaled for scale in SCALES]
+        names, others = ["ucbvi", "ucbvi-bernstein", "heavy-ucbvi" if problem.law else Q_LEARNING], []
+    return others + [Candidate(name, scale) for name in names for scale in SCALES]
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,6 @@ def _q_learning(mdp: FiniteMDP, users: int, seed: int, scale: float) -> Played:
     b_t = scale·√(H³·ln(S·A·H·K/.05)/t), Q₀ = H − h.
     """
     shape = H, S, A = mdp.horizon, mdp.num_states, mdp.num_actions
-    from discreet.envs.rewards import RewardLaw
-
     simulator = MDPSimulator(mdp, RewardLaw(), generators(seed)[0])
     visits = np.zeros(shape, dtype=np.int64)
     values = np.zeros((H + 1, S))
@@ -98,8 +96,6 @@ def _q_learning(mdp: FiniteMDP, users: int, seed: int, scale: float) -> Played:
             *(tie_order(shape, seed), visits, quality, values, earned),
         )
         total += float(earned.sum())
-    from discreet.runs.regret import RegretCurve
-
     curve = RegretCurve(mdp, users)
     span = curve.optimal - curve.random
     last = policy_value(mdp, np.eye(A)[quality.argmax(axis=2)])

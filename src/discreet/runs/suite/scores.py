@@ -6,15 +6,19 @@ model: the mean over its budgets and runs, with a bootstrap interval that resamp
 
 from __future__ import annotations
 
+import csv
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from importlib.resources import files
+from pathlib import Path
 
 from discreet.runs.results import RunResult
 from discreet.runs.statistics import Interval, bootstrap, mean
-from discreet.runs.suite.problems import SUITES, Role, role_of
+from discreet.runs.suite.problems import SUITES, role_of
 from discreet.runs.suite.reference import standards
+from discreet.runs.sweeps import Role
 
 _PLACE = re.compile(r"(?P<problem>[a-z-]+)-(?P<instance>[0-9]+)@(?P<digest>[0-9a-f]+)")
 
@@ -92,9 +96,7 @@ def board(runs: Iterable[Run], suite: str = "v1") -> Board:
     for run in runs:
         groups.setdefault(run.contender, {}).setdefault(run.problem, []).append(run)
     found = {
-        contender: {
-            problem.name: score(axes[problem.name]) for problem in SUITES[suite] if problem.name in axes
-        }
+        contender: {problem.name: score(axes[problem.name]) for problem in SUITES[suite] if problem.name in axes}
         for contender, axes in groups.items()
     }
     return dict(sorted(found.items(), key=lambda item: -overall(item[1])))
@@ -102,3 +104,32 @@ def board(runs: Iterable[Run], suite: str = "v1") -> Board:
 
 def overall(axes: Mapping[str, Score]) -> float:
     return statistics.fmean(each.mean for each in axes.values())
+
+
+# Scores on disk -----------------------------------------------------------------------------------------------------
+
+_COLUMNS = tuple(each.name for each in fields(Run))
+
+
+def write(runs: Iterable[Run], path: Path) -> None:
+    """Scored runs as a table of text."""
+    ordered = sorted(runs, key=lambda run: (run.contender, run.problem, run.epsilon or 0.0, run.seed))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        for run in ordered:
+            budget = "" if run.epsilon is None else f"{run.epsilon:g}"
+            facts = run.learner, run.model, run.problem, budget, run.instance, run.seed
+            writer.writerow([*facts, f"{run.score:.4f}", f"{run.gap:.4f}"])
+
+
+def published(suite: str = "v1") -> list[Run]:
+    """The scores of discreet's own learners, as they were measured with this version."""
+    text = files(__package__).joinpath(f"{suite}-scores.csv").read_text(encoding="utf-8")
+    return [
+        Run(
+            *(row["learner"], row["model"], row["problem"], float(row["epsilon"]) if row["epsilon"] else None),
+            *(int(row["instance"]), int(row["seed"]), float(row["score"]), float(row["gap"])),
+        )
+        for row in csv.DictReader(text.splitlines())
+    ]

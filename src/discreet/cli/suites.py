@@ -1,0 +1,228 @@
+"""The suite: twelve frozen problems, one score per axis, and a page that compares learners."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from discreet.cli.terminal import Commands, compilation_notice, note, progress_bar, say, say_json
+
+if TYPE_CHECKING:
+    from discreet.runs.suite.scores import Board, Score
+    from discreet.runs.sweeps import Role
+
+app = typer.Typer(
+    cls=Commands,
+    add_completion=False,
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+    help="Score learners on twelve frozen problems, and compare them.",
+)
+
+Suite = Annotated[str, typer.Option("--suite", help="A version of the suite.")]
+Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
+
+
+@app.command("list")
+def problems(version: Suite = "v1", as_json: Json = False) -> None:
+    """List the problems of the suite, with their references."""
+    from discreet.runs.suite.problems import BUDGETS, FIRST, suite
+    from discreet.runs.suite.reference import standards
+
+    known, rows = standards(version), []
+    for problem in suite(version):
+        mdp, standard = problem.model(FIRST["reporting"][0]), known[problem.name, FIRST["reporting"][0]]
+        sizes = {"states": mdp.num_states, "actions": mdp.num_actions, "horizon": mdp.horizon, "users": problem.users}
+        strong = standard.learner + ("" if standard.scale is None else f", bonus × {standard.scale:g}")
+        rows.append({"problem": problem.name, "asks": problem.asks, **sizes, "reference": strong})
+    if as_json:
+        say_json({"suite": version, "budgets": {name: list(v) for name, v in BUDGETS.items()}, "problems": rows})
+        return
+    from discreet.cli.reproducing import table
+
+    say(table(rows))
+    for model, budgets in BUDGETS.items():
+        say(f"{model}: ε = {', '.join(f'{epsilon:g}' for epsilon in budgets)}")
+
+
+@app.command("run")
+def run(
+    name: Annotated[
+        str, typer.Argument(help="A learner, or package.module:learner of your own.", show_default=False)
+    ],
+    version: Suite = "v1",
+    out: Annotated[Path, typer.Option(help="Folder for the runs; what is there is not run again.")] = Path(
+        "results/suite"
+    ),
+    problem: Annotated[list[str] | None, typer.Option(help="One axis; may be repeated.", show_default="all")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="A trust model; may be repeated.", show_default="all it has")
+    ] = None,
+    epsilon: Annotated[
+        list[float] | None, typer.Option(help="A budget; may be repeated.", show_default="three per model")
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, max=10, help="Runs per budget, each on its own instance.")] = 5,
+    tuning: Annotated[
+        bool, typer.Option("--tuning", help="The instances and seeds for choosing constants; never reported.")
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Runs at the same time; -1 uses every core.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Run a learner on the suite, and print one score per axis.
+
+    A score of 1 is a strong learner without privacy, 0 is acting at random. Runs are kept in a folder, so that a
+    stopped suite goes on; `discreet suite compare FOLDER -o page.html` compares all learners in it.
+
+    [bold]Examples[/bold]
+
+    discreet suite run spotlight --model joint --jobs 2
+
+    discreet suite run spotlight --problem grid --problem queue --epsilon 1
+
+    discreet suite run mypackage.learners:mine --out results/suite
+
+    discreet suite run spotlight --tuning --out results/tuning        choose constants here, and only here
+    """
+    from discreet.runs import results
+    from discreet.runs.suite.contest import trials
+    from discreet.runs.suite.problems import named
+    from discreet.runs.suite.scores import board, scored
+    from discreet.runs.sweeps import learner_of, run_cells
+
+    role: Role = "tuning" if tuning else "reporting"
+    learner = learner_of(name)
+    with compilation_notice():
+        asked = list(trials(learner, named(version, problem or ()), model or (), epsilon or (), role, runs))
+        cells = [cell for trial in asked for cell in trial.cells]
+        if not cells:
+            raise ValueError(f"{name} can play none of these problems: {asked[0].refused}")
+        with progress_bar(name, len(cells)) as advance:
+            outcome = run_cells(cells, out, jobs, progress=lambda cell, how: advance(1))
+    wanted = {cell.id for cell in cells}
+    rows = [row for row in results.read(out) if f"{row.id}-seed{row.seed}" in wanted]
+    found = board(scored(rows, version, role), version)
+    if as_json:
+        say_json(document(version, role, found, asked))
+    else:
+        for contender, axes in found.items():
+            say(f"{contender} ({role} instances, suite {version})")
+            say(lines(axes))
+        for sentence in refusals(asked):
+            note(sentence)
+    for failure in outcome.failed:
+        note(f"failed: {failure.cell.id}: {failure.error}")
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+@app.command("compare")
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders that `suite run` has written.", show_default=False)],
+    version: Suite = "v1",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write one page (HTML).")] = None,
+    ours: Annotated[bool, typer.Option("--ours/--no-ours", help="Compare with the scores of discreet's own.")] = True,
+    csv: Annotated[Path | None, typer.Option(help="Write the scored runs as a table.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare learners: one score per axis, with intervals, best first.
+
+    [bold]Examples[/bold]
+
+    discreet suite compare results/suite
+
+    discreet suite compare results/suite -o compare.html        a page to look at, with discreet's own learners
+    """
+    from discreet.runs import results
+    from discreet.runs.suite import scores
+
+    runs = [run for folder in folders for run in scores.scored(results.read(folder), version)]
+    if not runs:
+        raise ValueError(
+            f"there are no runs of suite {version} in {', '.join(map(str, folders))}; make some with "
+            f"`discreet suite run NAME --out {folders[0]}`"
+        )
+    if csv is not None:
+        scores.write(runs, csv)
+    measured = {run.contender for run in runs}
+    if ours:
+        runs += [run for run in scores.published(version) if run.contender not in measured]
+    found = scores.board(runs, version)
+    if out is not None:
+        from discreet.pages import suite as page
+
+        out.write_text(page.page(found, version, measured), encoding="utf-8")
+        note(f"written: {out}")
+    if as_json:
+        say_json(document(version, "reporting", found, ()))
+        return
+    say(summary(found, version))
+
+
+def document(version: str, role: str, found: Board, asked: Any) -> dict[str, Any]:
+    """What `--json` prints."""
+    from discreet.runs.suite.scores import overall
+
+    return {
+        "suite": version,
+        "role": role,
+        "contenders": {
+            name: {"overall": overall(axes), "axes": {axis: facts(score) for axis, score in axes.items()}}
+            for name, axes in found.items()
+        },
+        "refused": refusals(asked),
+    }
+
+
+def facts(score: Score) -> dict[str, Any]:
+    return {
+        "score": score.mean,
+        "interval": None if score.interval is None else list(score.interval),
+        "worst": score.worst,
+        "final_gap": score.gap,
+        "by_epsilon": {"none" if budget is None else f"{budget:g}": v for budget, v in score.by_budget.items()},
+        "runs": score.runs,
+    }
+
+
+def lines(axes: dict[str, Score]) -> str:
+    """One contender, an axis a line."""
+    from discreet.cli.reproducing import table
+    from discreet.runs.suite.scores import overall
+
+    rows: list[dict[str, Any]] = []
+    for axis, score in axes.items():
+        spread = "" if score.interval is None else f"{score.interval.low:.2f} to {score.interval.high:.2f}"
+        by = "  ".join(f"{v:.2f}" if e is None else f"ε={e:g}: {v:.2f}" for e, v in score.by_budget.items())
+        facts = {"score": f"{score.mean:.2f}", "95 %": spread, "worst": f"{score.worst:.2f}"}
+        rows.append({"axis": axis, **facts, "last gap": f"{score.gap:.2f}", "by budget": by})
+    rows.append(
+        {"axis": "mean", "score": f"{overall(axes):.2f}", "95 %": "", "worst": "", "last gap": "", "by budget": ""}
+    )
+    return table(rows)
+
+
+def summary(found: Board, version: str) -> str:
+    """Contenders by axes."""
+    from discreet.cli.reproducing import table
+    from discreet.runs.suite.problems import suite
+    from discreet.runs.suite.scores import overall
+
+    names = [problem.name for problem in suite(version)]
+    return table(
+        [
+            {"learner": contender, "mean": f"{overall(axes):.2f}", "axes": str(len(axes))}
+            | {name: f"{axes[name].mean:.2f}" if name in axes else "–" for name in names}
+            for contender, axes in found.items()
+        ]
+    )
+
+
+def refusals(asked: Any) -> list[str]:
+    """What a learner could not be asked, each reason once."""
+    found: dict[str, list[str]] = {}
+    for trial in asked:
+        if trial.refused is not None:
+            found.setdefault(trial.refused, []).append(f"{trial.problem} ({trial.model})")
+    return [f"not asked: {', '.join(dict.fromkeys(places))}: {reason}" for reason, places in found.items()]
