@@ -10,7 +10,8 @@ import typer
 
 from discreet.cli.options import Json
 from discreet.cli.settings import takes_settings
-from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, seed_list, show
+from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, show
+from discreet.runs.seeds import seed_list
 
 if TYPE_CHECKING:
     from discreet.runs.experiment import Experiment, Setting
