@@ -17,6 +17,7 @@ from discreet.bonuses import Azar, BonusKind, ChowdhuryZhou, Practical, QiaoWang
 from discreet.catalog import Triple
 from discreet.people.counts import CountSpec
 from discreet.planning import Agent, Estimator
+from discreet.privacy.families import calibrated
 from discreet.privacy.protocol import Privatizer
 from discreet.privacy.sums.epochs import Epochs
 from discreet.privacy.sums.exact import Exact
@@ -89,9 +90,15 @@ def count_schedule(problem: Problem) -> Schedule:
         return EveryEpisode()
     if problem.trust == "local":
         return GeometricEpochs(growth=1.5, first=max(1, problem.num_episodes // 200))
-    H = problem.horizon
-    spread = math.sqrt(2) * (6 if problem.neighbours == "replace" else 3) * H / (problem.epsilon or math.inf)
-    return GeometricEpochs(growth=1.2, first=max(1, min(int(2 * spread), problem.num_episodes // 20)))
+    return GeometricEpochs(growth=1.2, first=max(1, min(int(2 * _spread(problem)), problem.num_episodes // 20)))
+
+
+def _spread(problem: Problem) -> float:
+    """Standard deviation of the noise on a count of one epoch; with a delta, that of Laplace noise at its epsilon."""
+    if problem.epsilon is None:
+        spec = CountSpec(1, 1, problem.horizon, problem.pooled)
+        return calibrated(problem.budget, "gaussian", problem.neighbours, spec)[0].deviation
+    return math.sqrt(2) * (6 if problem.neighbours == "replace" else 3) * problem.horizon / problem.epsilon
 
 
 def _private(problem: Problem, paper: Estimator, practical: Estimator, monotone: bool = False) -> Triple:
@@ -149,8 +156,8 @@ def heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple:
     schedule: Schedule = EveryEpisode() if every else GeometricEpochs()
     rate = exact_rate(shape, K, beta)
     if private:
-        if problem.delta > 0:
-            raise ValueError("heavy-tailed learners spend pure epsilon: leave delta at 0")
+        if problem.gaussian:
+            raise ValueError("heavy-tailed learners spend pure epsilon: leave delta and rho out")
         assert problem.epsilon is not None
         rate = (local_rate if local else joint_rate)(shape, K, problem.epsilon, beta)
         rate *= 1.0 if problem.paper else 10.0  # the printed thresholds cut off most of what they should count
@@ -261,7 +268,7 @@ def elimination(problem: Problem, private: bool) -> Triple:
 
 def own_agent(problem: Problem, agent: Agent[PrivateCounts]) -> Triple:
     """An agent on counts: exact ones without a budget, and else those of the practical learners."""
-    if problem.epsilon is None:
+    if not problem.private:
         return Triple(agent, Exact(), plain_schedule(problem))
     return Triple(agent, count_privatizer(problem), count_schedule(problem))
 

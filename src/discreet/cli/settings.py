@@ -75,6 +75,7 @@ SETTINGS = {
     ),
     "epsilon": Field(float | None, "Privacy budget per user (private learners), at most 20."),
     "delta": Field(float, "Above 0: (epsilon, delta), with Gaussian noise or shuffled bits.", 0.0),
+    "rho": Field(float | None, "zCDP budget per user; its epsilon is stated at delta, 1e-6 where none is said."),
     "local_reports": Field(
         str | None,
         "Local model: sampled (one step, unary code) or laplace (noise on every counter).",
