@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from discreet.cli.options import Json
 from discreet.cli.settings import takes_settings
 from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, seed_list, show
 
 if TYPE_CHECKING:
     from discreet.runs.experiment import Experiment, Setting
-    from discreet.runs.report import Summary, Variation
+    from discreet.runs.report import Summary
     from discreet.runs.results import RunResult
+    from discreet.runs.statistics import Variation
 
 NOT_A_RELEASE = "simulation: all randomness came from a seed, so this is not a private release"
 
@@ -31,7 +33,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; seeds that this source left there are not run again.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
+    as_json: Json = False,
     jobs: Jobs = 1,
     **settings: Any,
 ) -> None:

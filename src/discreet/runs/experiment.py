@@ -518,6 +518,8 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
         seconds=clock.seconds,
         diagnostics=told,
         types={each.name: str(each.type).partition(" | ")[0] for each in fields(Experiment)},
+        actions=setting.mdp.num_actions,
+        law=setting.law.kind if setting.sequence is None else f"{setting.said.settings['adversary']} losses",
         **found,
     )
 

@@ -15,27 +15,13 @@ from discreet.mdp import Floats, Ints
 from discreet.privacy.accounting import Guarantee
 from discreet.runs import results
 from discreet.runs.results import RunResult
+from discreet.runs.statistics import Variation
 
 #: File endings that `plot` writes.
 FORMATS = (".pdf", ".png", ".svg")
 #: After so many curves the colours repeat, and the line style changes.
 COLOURS = 10
 PANEL = ("env", "states", "horizon", "instance")
-
-
-@dataclass(frozen=True)
-class Variation:
-    """How a number varies over seeds. `sd` divides by n−1 and does not exist for one seed."""
-
-    mean: float
-    sd: float | None
-    median: float
-    worst: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Variation:
-        sd = statistics.stdev(values) if len(values) > 1 else None
-        return cls(statistics.fmean(values), sd, statistics.median(values), max(values))
 
 
 @dataclass(frozen=True, eq=False)
