@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -99,6 +99,13 @@ def prepare(folder: str | Path) -> Path:
             f"cannot write results to {str(path)!r}: {reason}; choose a folder you may write to"
         ) from None
     return path
+
+
+def replaced(path: Path, write: Callable[[Path], object]) -> Path:
+    """Write a file beside its place first: under its name it is there in full or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    write(part)
+    return part.replace(path)
 
 
 def write(result: RunResult, folder: str | Path) -> Path:
