@@ -29,6 +29,7 @@ from discreet.privacy.accounting import Guarantee
 from discreet.runs import report
 from discreet.runs.report import Summary
 from discreet.runs.results import RunResult
+from discreet.runs.statistics import Variation
 
 RATIO = "regret / regret of the random policy"
 GAP = "gap of the last policy / gap of the random policy"
@@ -335,7 +336,7 @@ def _problem(summary: Summary, titles: Sequence[str]) -> str:
     return env if sum(each.partition(",")[0] == env for each in titles) == 1 else title
 
 
-def _fixed(spread: report.Variation | None, *names: str) -> list[Fixed | None]:
+def _fixed(spread: Variation | None, *names: str) -> list[Fixed | None]:
     values = [getattr(spread, name, None) for name in names]
     return [None if value is None else Fixed(value) for value in values]
 
