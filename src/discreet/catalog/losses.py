@@ -92,8 +92,11 @@ def uob(problem: Problem, regulariser: str = "barrier") -> Triple:
         return Triple(BanditDescent(boxes, rate, problem.estimator), privatizer, clocks)
     most = max(len(states) for states in layers.states)
     if problem.trust == "local":
-        q = 1.0 / (math.exp(problem.budget.total("laplace")) + 1.0)
-        deviation = layers.horizon * math.sqrt(q * (1.0 - q)) / (0.5 - q) * math.sqrt(most)
+        if problem.gaussian:
+            deviation = _devices(problem).families(spec)["losses"].deviation * spec.grid
+        else:
+            q = 1.0 / (math.exp(problem.budget.total("laplace")) + 1.0)
+            deviation = layers.horizon * math.sqrt(q * (1.0 - q)) / (0.5 - q) * math.sqrt(most)
         # Noise of a block of n users is deviation·√n: a block long enough that losses of a cell stand out.
         length = min(max(int((2.0 * deviation * most * layers.num_actions) ** 2), K // 100, 1), max(K // 5, 1))
         noise = deviation * math.sqrt(length)

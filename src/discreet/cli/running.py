@@ -262,10 +262,10 @@ def plot(
     say(f"learning curves are in {path}")
 
 
-def beside(folder: Path) -> Path:
-    """Where the picture of a folder of results goes: not into it, so that every file there is a table."""
+def beside(folder: Path, what: str = "regret.png") -> Path:
+    """Where a picture of a folder of results goes: not into it, so that every file there is a table."""
     named = folder.resolve() if folder.name in ("", "..") else folder
-    return named.parent / f"{named.name}-regret.png"
+    return named.parent / f"{named.name}-{what}"
 
 
 def comparison_table(found: list[Summary]) -> Any:

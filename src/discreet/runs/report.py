@@ -152,10 +152,8 @@ def plot(folder: str | Path, out: str | Path) -> Path:
         raise ValueError(f"there are no results in {str(folder)!r}; make some with `discreet run … --out {folder}`")
     results.prepare(path.parent)
     figure = _figure(panels(rows))
-    part = path.with_name(f".{path.name}.part")
-    figure.savefig(part, format=path.suffix.lower().removeprefix("."), dpi=150)
-    part.replace(path)
-    return path
+    form = path.suffix.lower().removeprefix(".")
+    return results.replaced(path, lambda part: figure.savefig(part, format=form, dpi=150))
 
 
 def _figure(groups: Mapping[str, Sequence[RunResult]]) -> Any:
