@@ -5,7 +5,7 @@ STAMP := .venv/installed
 # The published tables of ICU-Sepsis, 1 MB; what its package would bring along is not needed to read them.
 TABLES := 'icu-sepsis>=2,<3'
 
-.PHONY: help install demo test lint bench results-spotlight results-families docs clean results-online results-adversarial results-shuffle results-offline results-icu results-bounds test-spark test-browser
+.PHONY: help install demo test lint bench results-spotlight results-families docs clean results-online results-adversarial results-shuffle results-offline results-icu results-bounds results-suite test-spark test-browser
 
 help:
 	@echo "make demo     install, compare the learners on RiverSwim, write demo-regret.png"
@@ -18,6 +18,7 @@ help:
 	@echo "make results-shuffle  the tables of docs/results-shuffle.md (up to 30 minutes, can be continued)"
 	@echo "make results-adversarial  the table of docs/results-adversarial.md (up to 40 minutes, can be continued)"
 	@echo "make docs     rewrite docs/algorithms.md from the catalog, and the indexes of docs/papers from the docstrings"
+	@echo "make results-suite  the scores of docs/suite.md (an hour, can be continued)"
 	@echo "make results-bounds  the tables and the picture of docs/bounds.md (five minutes)"
 	@echo "make results-offline  measure what is learned from logs (resumable), tables in results/offline"
 	@echo "make results-icu      the tables of docs/icu-sepsis.md (up to 20 minutes, can be continued)"
@@ -75,6 +76,9 @@ docs: install
 	$(BIN)/discreet algorithms --markdown > docs/algorithms.md.part
 	mv docs/algorithms.md.part docs/algorithms.md
 	$(BIN)/python benchmarks/paper_index.py
+
+results-suite: install
+	$(BIN)/python benchmarks/results_suite.py
 
 results-offline: install
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/results_offline.py

@@ -1,6 +1,6 @@
 """The references of the suite: chosen on tuning instances, measured on all, written beside the suite's problems.
 
-python benchmarks/suite_reference.py v1 [--only grid]       minutes; a version that is out is never written again
+python benchmarks/suite_reference.py v1        minutes; what the file has is left as it is
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ def rows(problem: SuiteProblem) -> list[dict[str, str | int]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", choices=list(SUITES))
-    parser.add_argument("--only", default="", help="one problem; the terminal instead of the file")
+    parser.add_argument("--out", type=Path, default=None, help="the file; problems that it has are left as they are")
     asked = parser.parse_args()
-    problems = [problem for problem in SUITES[asked.suite] if asked.only in ("", problem.name)]
-    table = [row for problem in problems for row in rows(problem)]
-    if asked.only:
-        print(*table, sep="\n")
-        return
-    path = Path(discreet.runs.suite.__file__).with_name(f"{asked.suite}.csv")
-    with path.open("w", newline="", encoding="utf-8") as file:
+    path = asked.out or Path(discreet.runs.suite.__file__).with_name(f"{asked.suite}.csv")
+    known = {row["problem"] for row in csv.DictReader(path.open(encoding="utf-8"))} if path.is_file() else set()
+    with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(table)
+        if not known:
+            writer.writeheader()
+        for problem in SUITES[asked.suite]:
+            if problem.name not in known:
+                writer.writerows(rows(problem))
+                file.flush()
 
 
 if __name__ == "__main__":

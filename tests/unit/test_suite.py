@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import re
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from discreet.catalog import algorithm
+from discreet.cli import app
 from discreet.privacy.accounting import Guarantee
 from discreet.runs.results import RunResult
 from discreet.runs.suite import reference
 from discreet.runs.suite.contest import trials
 from discreet.runs.suite.problems import BUDGETS, FIRST, V1, named, role_of, suite
-from discreet.runs.suite.scores import board, overall, score, scored
+from discreet.runs.suite.scores import board, overall, published, score, scored
 
 SMALL = [problem for problem in V1 if problem.name != "large"]
 
@@ -187,3 +193,79 @@ def test_somebody_elses_learner_is_asked_as_ours_are():
 def test_a_form_that_a_learner_does_not_have_is_refused():
     with pytest.raises(ValueError, match="pucb has no form named local; it has joint"):
         list(trials("pucb", SMALL, models=["local"]))
+
+
+# From the command line ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A small suite run: two problems, one budget, two runs of our learner and two of the learner without privacy."""
+    path = tmp_path_factory.mktemp("suite")
+    asked = ["--problem", "one-step", "--problem", "deep", "--runs", "2", "--out", str(path)]
+    ours = invoke("suite", "run", "spotlight", "--model", "joint", "--epsilon", "1", *asked, "--json")
+    twin = invoke("suite", "run", "ucbvi-bernstein", *asked)
+    return path, json.loads(ours.stdout), twin.stdout
+
+
+def invoke(*arguments: str):
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_a_suite_run_prints_one_score_per_axis(folder):
+    _, document, text = folder
+    axes = document["contenders"]["spotlight, joint"]["axes"]
+    assert list(axes) == ["one-step", "deep"]
+    assert axes["deep"]["runs"] == 2
+    assert 0.5 < axes["deep"]["score"] <= 1.1  # far above acting at random at ε = 1
+    assert axes["deep"]["by_epsilon"] == {"1": axes["deep"]["score"]}
+    assert "ucbvi-bernstein (reporting instances, suite v1)" in text
+
+
+def test_runs_that_are_there_are_not_run_again(folder):
+    path, document, _ = folder
+    files = {file.name: file.stat().st_mtime_ns for file in path.glob("*.parquet")}
+    asked = ["--problem", "deep", "--runs", "2", "--out", str(path), "--json"]
+    again = json.loads(invoke("suite", "run", "spotlight", "--model", "joint", "--epsilon", "1", *asked).stdout)
+    axes = document["contenders"]["spotlight, joint"]["axes"]
+    assert again["contenders"]["spotlight, joint"]["axes"]["deep"] == axes["deep"]
+    assert {file.name: file.stat().st_mtime_ns for file in path.glob("*.parquet")} == files
+
+
+def test_the_page_shows_every_contender_and_loads_nothing(folder, tmp_path):
+    path, document, _ = folder
+    page = tmp_path / "compare.html"
+    told = invoke("suite", "compare", str(path), "-o", str(page), "--no-ours").stdout
+    text = page.read_text()
+    for contender in ("spotlight, joint", "ucbvi-bernstein"):
+        assert contender in told
+        assert f"<td>{contender}</td>" in text
+    score = document["contenders"]["spotlight, joint"]["axes"]["deep"]["score"]
+    assert f"data-value='{score!r}'" in text
+    assert not re.search(r"(?:src|href)=['\"]?(?:https?:)?//", text)
+
+
+def test_scored_runs_can_be_written_and_read(folder, tmp_path):
+    path, _, _ = folder
+    invoke("suite", "compare", str(path), "--no-ours", "--csv", str(tmp_path / "scores.csv"))
+    rows = list(csv.DictReader((tmp_path / "scores.csv").open()))
+    assert len(rows) == 8
+    assert {row["learner"] for row in rows} == {"spotlight", "ucbvi-bernstein"}
+
+
+def test_our_own_learners_are_published_on_every_axis_they_can_play():
+    runs = published("v1")
+    known = reference.standards("v1")
+    assert {run.problem for run in runs} == {problem.name for problem in V1}
+    assert all(
+        (run.problem, run.instance) in known and role_of(run.instance, run.seed) == "reporting" for run in runs
+    )
+    assert {run.model for run in runs if run.learner == "spotlight"} == set(BUDGETS)
+
+
+def test_a_folder_without_runs_of_the_suite_is_refused(tmp_path):
+    result = CliRunner().invoke(app, ["suite", "compare", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "there are no runs of suite v1" in result.output

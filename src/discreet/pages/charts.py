@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from discreet.pages import Fixed, escaped
+from discreet.pages import Fixed, escaped, table
 from discreet.runs import results
 
 #: Colours in `report.css` and below; more lines repeat them with other dashes.
@@ -125,6 +125,18 @@ def short(value: float) -> str:
 
 
 # In a page ----------------------------------------------------------------------------------------------------------
+
+
+def figure(chart: Chart, numbers: Mapping[str, int], range_of: str = "least and largest over seeds") -> str:
+    """The picture with its words, its legend and the numbers behind it."""
+    columns = "line", chart.x_label, "mean", "least", "largest"
+    told = table(f"{chart.title}: {chart.y_label}", columns, rows(chart))
+    return (
+        f"<figure class='plot'><figcaption><strong>{escaped(chart.title)}</strong> {escaped(chart.y_label)}; "
+        f"{'bars' if chart.places else 'bands'}: {escaped(range_of)}</figcaption>"
+        f"{svg(chart, numbers)}{legend(chart, numbers)}"
+        f"<details><summary>Numbers</summary>{told}</details></figure>"
+    )
 
 
 def svg(chart: Chart, numbers: Mapping[str, int]) -> str:

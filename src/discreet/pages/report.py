@@ -226,7 +226,7 @@ def page(rows: Sequence[RunResult], name: str, commands: Mapping[str, str], made
         if not some:
             return f"<p class='none'>{escaped(otherwise)}</p>"
         numbers = charts.numbers_of(some)
-        return f"<div class='plots'>{''.join(_figure(chart, numbers) for chart in some)}</div>"
+        return f"<div class='plots'>{''.join(charts.figure(chart, numbers) for chart in some)}</div>"
 
     script = asset("report.js")
     return filled(
@@ -290,17 +290,6 @@ def paragraphs_of_warnings(rows: Sequence[RunResult]) -> str:
 
 def _section(title: str, name: str, body: str) -> str:
     return f"<section aria-labelledby='{name}'><h2 id='{name}'>{escaped(title)}</h2>{body}</section>"
-
-
-def _figure(chart: Chart, numbers: Mapping[str, int]) -> str:
-    columns = "line", chart.x_label, "mean", "least", "largest"
-    told = table(f"{chart.title}: {chart.y_label}", columns, charts.rows(chart))
-    return (
-        f"<figure class='plot'><figcaption><strong>{escaped(chart.title)}</strong> {escaped(chart.y_label)}; "
-        f"{'bars' if chart.places else 'bands'}: least and largest over seeds</figcaption>"
-        f"{charts.svg(chart, numbers)}{charts.legend(chart, numbers)}"
-        f"<details><summary>Numbers</summary>{told}</details></figure>"
-    )
 
 
 #: Settings that have a column of their own, or belong to one.
