@@ -1,6 +1,6 @@
 """The scores of docs/suite.md: every learner of the catalog on the suite; what is stored stays.
 
-python benchmarks/results_suite.py                     all learners (an hour and a half on two cores, can be continued)
+python benchmarks/results_suite.py                     all learners (about an hour, can be continued)
 python benchmarks/results_suite.py --only spotlight    one of them again
 python benchmarks/results_suite.py --collect           no runs: the table and the page from what is stored
 """
@@ -53,8 +53,8 @@ def table(found: scores.Board) -> str:
 
 TEXT = """## Scores of our learners
 
-Five runs per budget, each on its own instance. Mean over three budgets; learners without privacy have none and are run
-once. Command: `make results-suite` (rows in `src/discreet/runs/suite/v1-scores.csv`); with intervals, worst runs and
+Five runs per budget, each on its own instance. Mean over three budgets; learners without privacy have none and are
+run once. Command: `make results-suite` (rows in `src/discreet/runs/suite/v1-scores.csv`); with intervals, worst runs and
 last gaps: `discreet suite compare results/suite -o compare.html`.
 
 """
