@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from discreet.cli import columns, listing, offline, privacy, reproducing, running, theory
+from discreet.cli import columns, listing, offline, privacy, reproducing, running, sweeping, theory
 from discreet.cli.settings import LearnerCommand
 from discreet.cli.terminal import Commands, say
 
@@ -50,6 +50,10 @@ def _start(
 
     discreet plot results/                   draw their learning curves
 
+    discreet sweep sweep.toml --out results/          many experiments at once
+
+    discreet results results/                tables of them
+
     discreet calibrate --epsilon 1           what would privacy cost?
     """
     if context.invoked_subcommand is None:
@@ -60,6 +64,8 @@ app.command("algorithms")(listing.algorithms)
 app.command("envs")(listing.envs)
 app.command("run", cls=LearnerCommand)(running.run)
 app.command("plot")(running.plot)
+app.command("sweep")(sweeping.sweep)
+app.command("results")(sweeping.results)
 app.command("demo")(running.demo)
 app.command("calibrate")(privacy.calibrate)
 app.command("audit")(privacy.audit)
