@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from discreet.cli import columns, listing, offline, privacy, reproducing, running, sweeping, theory
+from discreet.cli import columns, listing, offline, privacy, reproducing, running, showing, sweeping, theory
 from discreet.cli.settings import LearnerCommand
 from discreet.cli.terminal import Commands, say
 
@@ -54,6 +54,8 @@ def _start(
 
     discreet results results/                tables of them
 
+    discreet report results/                 everything they say, as one page
+
     discreet calibrate --epsilon 1           what would privacy cost?
     """
     if context.invoked_subcommand is None:
@@ -66,6 +68,7 @@ app.command("run", cls=LearnerCommand)(running.run)
 app.command("plot")(running.plot)
 app.command("sweep")(sweeping.sweep)
 app.command("results")(sweeping.results)
+app.command("report")(showing.report)
 app.command("demo")(running.demo)
 app.command("calibrate")(privacy.calibrate)
 app.command("audit")(privacy.audit)

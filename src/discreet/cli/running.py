@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from discreet.cli.options import Json
 from discreet.cli.settings import takes_settings
 from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, show
 from discreet.runs.seeds import seed_list
@@ -33,7 +34,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; seeds that this source left there are not run again.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
+    as_json: Json = False,
     jobs: Jobs = 1,
     **settings: Any,
 ) -> None:
@@ -80,7 +81,7 @@ def prepared(experiment: Experiment) -> Setting:
 
     setting = Setting.of(experiment)
     Session.open(setting.triple(), setting.problem, NoiseSource.seeded(0), setting.entry.feedback)
-    if experiment.epsilon is not None and not (outlook := setting.forecast()).feasible:
+    if setting.problem.private and not (outlook := setting.forecast()).feasible:
         note(f"warning: {outlook.verdict}")
     return setting
 
@@ -268,10 +269,10 @@ def tell_sources(folder: Path, rows: Sequence[RunResult]) -> None:
         note(f"the results in {folder} come from {sources} versions of the source")
 
 
-def beside(folder: Path) -> Path:
-    """Where the picture of a folder of results goes: not into it, so that every file there is a table."""
+def beside(folder: Path, what: str = "regret.png") -> Path:
+    """Where a picture of a folder of results goes: not into it, so that every file there is a table."""
     named = folder.resolve() if folder.name in ("", "..") else folder
-    return named.parent / f"{named.name}-regret.png"
+    return named.parent / f"{named.name}-{what}"
 
 
 def comparison_table(found: list[Summary]) -> Any:

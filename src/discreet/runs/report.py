@@ -91,7 +91,9 @@ def _varies(name: str, settings: Sequence[Mapping[str, Any]]) -> bool:
     said = {repr(value) for values in settings if (value := values.get(name)) is not None and value is not False}
     own = {(values["algorithm"], repr(values.get(name))) for values in settings}
     learners = {values["algorithm"] for values in settings}
-    return len(said) > 1 or len(own) > len(learners) or (name == "epsilon" and len(settings) > 1 and bool(said))
+    return (
+        len(said) > 1 or len(own) > len(learners) or (name in ("epsilon", "rho") and len(settings) > 1 and bool(said))
+    )
 
 
 def _label(values: Mapping[str, Any], varying: Sequence[str]) -> str:
@@ -102,8 +104,8 @@ def _label(values: Mapping[str, Any], varying: Sequence[str]) -> str:
             continue
         if isinstance(value, bool):
             parts += [name.replace("_", " ")] if value else []
-        elif name == "epsilon":
-            parts.append(f"ε = {value:g}")
+        elif name in ("epsilon", "rho"):
+            parts.append(f"{'ε' if name == 'epsilon' else 'ρ'} = {value:g}")
         elif name == "delta":
             parts += [f"δ = {value:g}"] if value else []
         elif isinstance(value, str):
@@ -205,13 +207,13 @@ def _numbers(strata: Sequence[Sequence[float]]) -> dict[str, float | None]:
 
 #: What a problem is made of beside its environment, and what a promise is made of.
 _PROBLEM = ("episodes", "discount", "reward_law", *("alpha", "df", "tail_index"), "adversary")
-_PROMISE = ("epsilon", "delta", "model")
+_PROMISE = ("epsilon", "delta", "rho", "model")
 
 
 def against(rows: Iterable[RunResult], baseline: str, measure: str = "regret_ratio") -> list[dict[str, Any]]:
     """Every learner against one of them: differences at equal environment and seed, and who is better how often.
 
-    `baseline` is a learner, met where the problem is the same (and the budget, where it ran with several); or a label.
+    `baseline` is a learner, met where the problem (and, if it had several, the budget) is the same; or a label.
     """
     groups = grouped(rows)
     exact = [group for group in groups if group.label == baseline]
@@ -307,10 +309,8 @@ def plot(folder: str | Path, out: str | Path) -> Path:
         raise ValueError(f"{str(path)!r} lies among the results, which are one table; choose another folder")
     results.prepare(path.parent)
     figure = _figure(panels(rows))
-    part = path.with_name(f".{path.name}.part")
-    figure.savefig(part, format=path.suffix.lower().removeprefix("."), dpi=150)
-    part.replace(path)
-    return path
+    form = path.suffix.lower().removeprefix(".")
+    return results.replaced(path, lambda part: figure.savefig(part, format=form, dpi=150))
 
 
 def reportable(folder: str | Path) -> list[RunResult]:

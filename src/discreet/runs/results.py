@@ -150,6 +150,13 @@ def prepare(folder: str | Path) -> Path:
     return path
 
 
+def replaced(path: Path, write: Callable[[Path], object]) -> Path:
+    """Write a file beside its place first: under its name it is there in full or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    write(part)
+    return part.replace(path)
+
+
 def write(result: RunResult, folder: str | Path, parts: Path | None = None) -> Path:
     """Store a run; the file appears under its name only when it is complete and on the disk.
 
