@@ -471,7 +471,7 @@ def calibrate(
     shuffle model of shuffle-ucbvi.
 
     joint, every episode: a tree; joint, epochs: one noise per epoch; local: noise on every user's report, and at pure
-    epsilon beside it what one sampled step per user would do; shuffle: noise bits of all users, families together (ε, δ).
+    epsilon beside it what one sampled step per user would do; shuffle: noise bits of all users, together at (ε, δ).
     """
     sizes = {"states": num_states, "actions": num_actions, "horizon": horizon, "episodes": num_episodes}
     for name, value in sizes.items():
