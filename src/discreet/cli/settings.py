@@ -46,7 +46,9 @@ SETTINGS = {
     ),
     "rate_scale": Field(float | None, "Factor on the learning rate; 1 is the theorem's.", shown="the learner's"),
     "beta": Field(
-        float | None, "How often bonuses and widths may fail, divided as in the paper.", shown="0.1 and 0.01"
+        float | None,
+        "How often bonuses and widths may fail, divided as in the paper.",
+        shown="0.1, in widths of practical constants 0.01; of printed losses XA/K",
     ),
     "reward_law": Field(
         str | None,
