@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from discreet.cli.options import Json
-from discreet.cli.settings import takes_settings
+from discreet.cli.options import Json, taking
+from discreet.cli.settings import SETTINGS
 from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, show
 from discreet.runs.seeds import seed_list
 
@@ -24,7 +24,7 @@ NOT_A_RELEASE = "simulation: all randomness came from a seed, so this is not a p
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Seeds run at the same time; -1 uses every core.")]
 
 
-@takes_settings
+@taking(SETTINGS)
 def run(
     name: Annotated[str, typer.Argument(help="A learner; `discreet algorithms` lists them.", show_default=False)],
     seeds: Annotated[str | None, typer.Option(help="0:10 (half-open), 3, or 1,5,9.", show_default="0:1")] = None,
