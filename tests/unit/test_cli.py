@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 from discreet import catalog
 from discreet.cli import app, running
 from discreet.cli.listing import markdown_page
-from discreet.cli.terminal import compilation_notice, mistake, seed_list
+from discreet.cli.terminal import compilation_notice, mistake
 from discreet.envs.registry import ENVIRONMENTS
 from discreet.runs import experiment, results
+from discreet.runs.seeds import seed_list
 
 SMALL = ["--states", "3", "--horizon", "3", "--episodes", "200"]
 PROGRAM = [sys.executable, "-c", "from discreet.cli import main; main()"]

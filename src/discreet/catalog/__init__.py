@@ -47,6 +47,7 @@ class Algorithm:
     options: frozenset[str] = frozenset()  # names of `OPTIONS` that change what it does; all others are refused
     learn: Callable[[Task], Outcome] | None = None  # offline only
     features: bool = False  # offline: learns from features of states and actions
+    zcdp: tuple[str, ...] = ()  # the models in which its noise may be Gaussian, for a budget in rho
 
     @property
     def practical(self) -> str | None:
@@ -58,7 +59,7 @@ class Algorithm:
 MODES = ("practical", "paper")
 NOISES = ("true", "printed")
 SCHEDULES = ("every", "epochs")
-LOCAL_REPORTS = ("sampled", "laplace")
+LOCAL_REPORTS = ("sampled", "laplace", "gaussian")
 
 
 # What a learner can be told -----------------------------------------------------------------------------------------
@@ -116,7 +117,8 @@ def settled(
 ) -> tuple[str | bool | None, str] | None:
     """The one value that an option can have in this form of a learner, and why; None where there is a choice.
 
-    A value of None says that the option has no meaning there. `said` are the experiment's options.
+    A value of None says that the option has no meaning there. `said` are the experiment's options, and whether its
+    budget is "gaussian": in ρ or (ε, δ).
     """
     name, mode = entry.name, said["mode"]
     if option == "honest" and trust != "shuffle":
@@ -138,10 +140,14 @@ def settled(
         return (False if OPTIONS[option].default is False else None), f"{name} has no use for {dashed(option)}"
     if option == "local_reports" and trust != "local":
         return None, "local-reports is for the local model only"
+    if option == "local_reports" and said["gaussian"] and said["noise"] != "printed":
+        return "gaussian", "in the local model rho, or epsilon with delta, buys Gaussian noise on every counter"
     if mode == "paper" and option == "local_reports":
         return "laplace", f"in paper mode {name} adds noise to every counter"
     if said["noise"] == "printed" and option == "local_reports":
         return "laplace", f"the printed noise of {name} is on every counter"
+    if option == "local_reports" and said[option] == "gaussian":
+        return "sampled", "Gaussian noise never gives pure epsilon: it needs rho, or a delta"
     pooled_paper = mode == "paper" and said["pooled"]
     if option == "allow_pooled" and not pooled_paper:
         return False, "allow-pooled is for printed constants on pooled counts"
@@ -161,7 +167,7 @@ def default_of(entry: Algorithm, option: str, said: Mapping[str, Any]) -> str | 
 
 def settings_of(entry: Algorithm) -> frozenset[str]:
     """Everything that can be said about a run of a learner beside its name."""
-    budget = {"epsilon", "delta", "model", "neighbours"} if entry.private else set()
+    budget = {"epsilon", "delta", "rho", "model", "neighbours"} if entry.private else set()
     law = {"reward_law", "alpha", "df", "tail_index", "discount"} if entry.runner == "online" else set()
     return entry.options | budget | law | {"env", "states", "horizon", "instance", "episodes"}
 
@@ -245,10 +251,11 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
     _acts("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _PLAIN | _RATE),
     _acts("spotlight", "one targeted report per user (ours)", "ours", _REPORTS, "ucbvi-bernstein", TRUST),
     _acts("dp-ucbvi", "private value iteration, Bernstein bonus", "[QW23] Alg. 1",
-          _COUNTS | _PRINTED | {"bonus"}, "ucbvi-bernstein"),
+          _COUNTS | _PRINTED | {"bonus"}, "ucbvi-bernstein", zcdp=ONLINE),
     _acts("private-ucb-vi", "private value iteration, Hoeffding bonus", "[CZ22]",
-          _COUNTS | _PRINTED, "ucbvi"),
-    _acts("private-ucb-po", "private policy optimisation", "[CZ22]", _COUNTS | _PRINTED | _RATE, "oppo"),
+          _COUNTS | _PRINTED, "ucbvi", zcdp=ONLINE),
+    _acts("private-ucb-po", "private policy optimisation", "[CZ22]",
+          _COUNTS | _PRINTED | _RATE, "oppo", zcdp=ONLINE),
     _acts("private-heavy-ucbvi", "private value iteration, heavy-tailed rewards", "[WZCW23] Alg. 1",
           _HEAVY | _PRINTED, "heavy-ucbvi", build=_recipe("heavy", False, True), heavy=True),
     _acts("private-heavy-ucbpo", "private policy optimisation, heavy-tailed rewards", "[WZCW23] Alg. 3",
@@ -258,7 +265,7 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
     _acts("heavy-ucbpo", "private-heavy-ucbpo without noise", "[WZCW23] without noise",
           _HEAVY | _RATE, build=_recipe("heavy", True, False), heavy=True),
     _acts("pucb", "the first private learner, Hoeffding bonus", "[VBKW20], recalled",
-          _PLAIN | _DECLARED | _STAGED, "ucbvi", ("joint",)),
+          _PLAIN | _DECLARED | _STAGED, "ucbvi", ("joint",), zcdp=("joint",)),
     _acts("shuffle-ucbvi", "value iteration on shuffled bits, any size", "[QW23] × [BTZCC25] bits",
           _BITS | _PRINTED, "ucbvi-bernstein", ("shuffle",)),
     _acts("sdp-pe", "policy elimination on shuffled bits, tiny problems", "[BTZCC25] Alg. 1–4",
@@ -266,9 +273,11 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
     _acts("apeve", "policy elimination without privacy, tiny problems", "[QYMW22], recalled",
           _ELIMINATION, build=_recipe("elimination", False), staged=True),
     _acts("private-uc-o-reps", "adversarial losses, all of them seen", "[BZZDTCC24] Alg. 1",
-          _LOSSES | _PRINTED | {"losses"}, "uc-o-reps", build=_against("uc_o_reps"), feedback="full"),
+          _LOSSES | _PRINTED | {"losses"}, "uc-o-reps", build=_against("uc_o_reps"), feedback="full",
+          zcdp=ONLINE),
     _acts("private-uob-lbps", "adversarial losses, seen along the way", "[BZZDTCC24] Alg. 3",
-          _LOSSES | _PRINTED | {"losses", "estimator"}, "uob-lbps", build=_against("uob"), feedback="bandit"),
+          _LOSSES | _PRINTED | {"losses", "estimator"}, "uob-lbps", build=_against("uob"), feedback="bandit",
+          zcdp=ONLINE),
     _acts("uc-o-reps", "adversarial losses, all of them seen, no privacy", "[RM19], recalled",
           _LOSSES, build=_against("uc_o_reps"), feedback="full"),
     _acts("uob-lbps", "private-uob-lbps without noise", "[BZZDTCC24] without noise",
@@ -381,10 +390,10 @@ def own(learner: Own, private: bool) -> Algorithm:
     if callable(getattr(learner, "plan", None)):
         build: Callable[[Problem], Triple] = _recipe("own_agent", learner)
         options = frozenset({"pooled", "schedule", "local_reports"})
-        return _own_entry(type(learner).__name__, build, private, ONLINE, options)
+        return _own_entry(type(learner).__name__, build, private, ONLINE, options, ONLINE)
     if callable(learner):
         name = getattr(learner, "__name__", type(learner).__name__).strip("<>")
-        return _own_entry(name, learner, private, TRUST, _BITS | _COUNTS | _REPORTS)
+        return _own_entry(name, learner, private, TRUST, _BITS | _COUNTS | _REPORTS, TRUST)
     raise ValueError(
         f"the learner is {learner!r}; expected a name, an agent with `plan`, a triple (agent, privatizer, schedule) "
         f"or a function that returns one"
@@ -403,6 +412,11 @@ def _own_triple(learner: tuple[Any, ...]) -> Algorithm:
 
 
 def _own_entry(
-    name: str, build: Callable[[Problem], Triple], private: bool, models: tuple[str, ...], options: frozenset[str]
+    name: str,
+    build: Callable[[Problem], Triple],
+    private: bool,
+    models: tuple[str, ...],
+    options: frozenset[str],
+    zcdp: tuple[str, ...] = (),
 ) -> Algorithm:
-    return Algorithm(name, "given as an object", "own", build, private, models, options=options)
+    return Algorithm(name, "given as an object", "own", build, private, models, options=options, zcdp=zcdp)

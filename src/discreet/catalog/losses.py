@@ -68,11 +68,11 @@ def uc_o_reps(problem: Problem) -> Triple:
         descent = RelativeEntropyDescent(_published(problem, "balls"), rate * problem.rate(1.0))
         return Triple(descent, ExactLosses(), _clocks(problem, problem.num_episodes))
     agent = RegularisedLeader(_boxes(problem), problem.rate(1.0 if problem.paper else 10.0))
-    if problem.epsilon is None:
+    if not problem.private:
         return Triple(agent, ExactLosses(), _clocks(problem, EXACT_UPDATES))
     if problem.trust == "local":
         return Triple(agent, _devices(problem), _clocks(problem, PURE_BLOCKS))
-    gaussian, public = problem.delta > 0, problem.losses == "public"
+    gaussian, public = problem.gaussian, problem.losses == "public"
     clocks = _clocks(problem, EXACT_UPDATES if public else GAUSSIAN_BLOCKS if gaussian else PURE_BLOCKS)
     privatizer = _curator(problem, clocks)
     if problem.paper:
@@ -86,7 +86,7 @@ def uob(problem: Problem, regulariser: str = "barrier") -> Triple:
     """Bandit feedback: Private-UOB-LBPS, or UOB-LBPS (barrier) and UOB-REPS (entropy) without a budget."""
     layers, K, boxes = problem.layers, problem.num_episodes, _boxes(problem)
     theory = math.sqrt(layers.num_cells / layers.num_actions / K)  # √(X/K)
-    if problem.epsilon is None:
+    if not problem.private:
         clocks = _clocks(problem, EXACT_UPDATES)
         if regulariser == "entropy":
             H, XA = layers.horizon, layers.num_cells
@@ -111,8 +111,11 @@ def uob(problem: Problem, regulariser: str = "barrier") -> Triple:
         return Triple(BanditDescent(boxes, rate, problem.estimator), privatizer, clocks)
     most = max(len(states) for states in layers.states)
     if problem.trust == "local":
-        q = 1.0 / (math.exp(problem.epsilon) + 1.0)
-        deviation = layers.horizon * math.sqrt(q * (1.0 - q)) / (0.5 - q) * math.sqrt(most)
+        if problem.gaussian:
+            deviation = _devices(problem).families(spec)["losses"].deviation * spec.grid
+        else:
+            q = 1.0 / (math.exp(problem.budget.total("laplace")) + 1.0)
+            deviation = layers.horizon * math.sqrt(q * (1.0 - q)) / (0.5 - q) * math.sqrt(most)
         # Noise of a block of n users is deviation·√n: a block long enough that losses of a cell stand out.
         length = min(max(int((2.0 * deviation * most * layers.num_actions) ** 2), K // 100, 1), max(K // 5, 1))
         noise = deviation * math.sqrt(length)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from discreet.cli import columns, listing, offline, privacy, reproducing, running, theory
+from discreet.cli import columns, listing, offline, privacy, reproducing, running, showing, theory
 from discreet.cli.settings import LearnerCommand
 from discreet.cli.terminal import Commands, say
 
@@ -50,6 +50,8 @@ def _start(
 
     discreet plot results/                   draw their learning curves
 
+    discreet report results/                 everything they say, as one page
+
     discreet calibrate --epsilon 1           what would privacy cost?
     """
     if context.invoked_subcommand is None:
@@ -60,6 +62,7 @@ app.command("algorithms")(listing.algorithms)
 app.command("envs")(listing.envs)
 app.command("run", cls=LearnerCommand)(running.run)
 app.command("plot")(running.plot)
+app.command("report")(showing.report)
 app.command("demo")(running.demo)
 app.command("calibrate")(privacy.calibrate)
 app.command("audit")(privacy.audit)

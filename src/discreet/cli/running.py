@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from discreet.cli.options import Json
 from discreet.cli.settings import takes_settings
-from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, seed_list, show
+from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, show
+from discreet.runs.seeds import seed_list
 
 if TYPE_CHECKING:
     from discreet.runs.experiment import Experiment, Setting
-    from discreet.runs.report import Summary, Variation
+    from discreet.runs.report import Summary
     from discreet.runs.results import RunResult
+    from discreet.runs.statistics import Variation
 
 NOT_A_RELEASE = "simulation: all randomness came from a seed, so this is not a private release"
 
@@ -31,7 +34,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; seeds that this source left there are not run again.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
+    as_json: Json = False,
     jobs: Jobs = 1,
     **settings: Any,
 ) -> None:
@@ -78,7 +81,7 @@ def prepared(experiment: Experiment) -> Setting:
 
     setting = Setting.of(experiment)
     Session.open(setting.triple(), setting.problem, NoiseSource.seeded(0), setting.entry.feedback)
-    if experiment.epsilon is not None and not (outlook := setting.forecast()).feasible:
+    if setting.problem.private and not (outlook := setting.forecast()).feasible:
         note(f"warning: {outlook.verdict}")
     return setting
 
@@ -259,10 +262,10 @@ def plot(
     say(f"learning curves are in {path}")
 
 
-def beside(folder: Path) -> Path:
-    """Where the picture of a folder of results goes: not into it, so that every file there is a table."""
+def beside(folder: Path, what: str = "regret.png") -> Path:
+    """Where a picture of a folder of results goes: not into it, so that every file there is a table."""
     named = folder.resolve() if folder.name in ("", "..") else folder
-    return named.parent / f"{named.name}-regret.png"
+    return named.parent / f"{named.name}-{what}"
 
 
 def comparison_table(found: list[Summary]) -> Any:

@@ -75,10 +75,11 @@ SETTINGS = {
     ),
     "epsilon": Field(float | None, "Privacy budget per user (private learners), at most 20."),
     "delta": Field(float, "Above 0: (epsilon, delta), with Gaussian noise or shuffled bits.", 0.0),
+    "rho": Field(float | None, "zCDP budget per user; its epsilon is stated at delta, 1e-6 where none is said."),
     "local_reports": Field(
         str | None,
-        "Local model: sampled (one step, unary code) or laplace (noise on every counter).",
-        shown="sampled",
+        "Local model: sampled (one step, unary code) or noise on every counter (laplace, gaussian).",
+        shown="sampled; with rho or delta gaussian",
     ),
     "honest": Field(
         float | None, "Shuffle model: the fraction of every batch that surely adds its noise.", shown="1"

@@ -23,8 +23,8 @@ from discreet.people.episodes import MDPSimulator
 from discreet.planning import occupancy, uniform_policy
 from discreet.runs import bounds, results, verdicts
 from discreet.runs.experiment import Experiment, Setting, generators, run_seeds
-from discreet.runs.report import Variation
 from discreet.runs.results import RunResult
+from discreet.runs.statistics import Variation
 from discreet.runs.verdicts import Row
 
 #: Constants are chosen on seeds from here on; tables are made of others.
@@ -563,9 +563,5 @@ def written(chosen: Figure, outcome: Outcome, out: Path) -> list[Path]:
         parts["png"] = lambda path: draw().savefig(path, format="png", dpi=150)
     made = []
     for ending, write in parts.items():
-        path = results.prepare(out) / f"{chosen.name}.{ending}"
-        part = path.with_name(f".{path.name}.part")
-        write(part)
-        part.replace(path)
-        made.append(path)
+        made.append(results.replaced(results.prepare(out) / f"{chosen.name}.{ending}", write))
     return made

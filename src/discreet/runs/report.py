@@ -15,27 +15,13 @@ from discreet.mdp import Floats, Ints
 from discreet.privacy.accounting import Guarantee
 from discreet.runs import results
 from discreet.runs.results import RunResult
+from discreet.runs.statistics import Variation
 
 #: File endings that `plot` writes.
 FORMATS = (".pdf", ".png", ".svg")
 #: After so many curves the colours repeat, and the line style changes.
 COLOURS = 10
 PANEL = ("env", "states", "horizon", "instance")
-
-
-@dataclass(frozen=True)
-class Variation:
-    """How a number varies over seeds. `sd` divides by n−1 and does not exist for one seed."""
-
-    mean: float
-    sd: float | None
-    median: float
-    worst: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Variation:
-        sd = statistics.stdev(values) if len(values) > 1 else None
-        return cls(statistics.fmean(values), sd, statistics.median(values), max(values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +91,9 @@ def _varies(name: str, settings: Sequence[Mapping[str, Any]]) -> bool:
     said = {repr(value) for values in settings if (value := values.get(name)) is not None and value is not False}
     own = {(values["algorithm"], repr(values.get(name))) for values in settings}
     learners = {values["algorithm"] for values in settings}
-    return len(said) > 1 or len(own) > len(learners) or (name == "epsilon" and len(settings) > 1 and bool(said))
+    return (
+        len(said) > 1 or len(own) > len(learners) or (name in ("epsilon", "rho") and len(settings) > 1 and bool(said))
+    )
 
 
 def _label(values: Mapping[str, Any], varying: Sequence[str]) -> str:
@@ -116,8 +104,8 @@ def _label(values: Mapping[str, Any], varying: Sequence[str]) -> str:
             continue
         if isinstance(value, bool):
             parts += [name.replace("_", " ")] if value else []
-        elif name == "epsilon":
-            parts.append(f"ε = {value:g}")
+        elif name in ("epsilon", "rho"):
+            parts.append(f"{'ε' if name == 'epsilon' else 'ρ'} = {value:g}")
         elif name == "delta":
             parts += [f"δ = {value:g}"] if value else []
         elif isinstance(value, str):
@@ -164,10 +152,8 @@ def plot(folder: str | Path, out: str | Path) -> Path:
         raise ValueError(f"there are no results in {str(folder)!r}; make some with `discreet run … --out {folder}`")
     results.prepare(path.parent)
     figure = _figure(panels(rows))
-    part = path.with_name(f".{path.name}.part")
-    figure.savefig(part, format=path.suffix.lower().removeprefix("."), dpi=150)
-    part.replace(path)
-    return path
+    form = path.suffix.lower().removeprefix(".")
+    return results.replaced(path, lambda part: figure.savefig(part, format=form, dpi=150))
 
 
 def _figure(groups: Mapping[str, Sequence[RunResult]]) -> Any:
