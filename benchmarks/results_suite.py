@@ -54,8 +54,8 @@ def table(found: scores.Board) -> str:
 TEXT = """## Scores of our learners
 
 Five runs per budget, each on its own instance. Mean over three budgets; learners without privacy have none and are
-run once. Command: `make results-suite` (rows in `src/discreet/runs/suite/v1-scores.csv`); with intervals, worst runs and
-last gaps: `discreet suite compare results/suite -o compare.html`.
+run once. Command: `make results-suite` (rows in `src/discreet/runs/suite/v1-scores.csv`); with intervals, worst runs
+and last gaps: `discreet suite compare results/suite -o compare.html`.
 
 """
 
