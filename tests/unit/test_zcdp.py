@@ -106,18 +106,18 @@ def test_what_is_no_zcdp_budget_is_refused_in_one_sentence(arguments, words):
     assert words in line
 
 
-@pytest.mark.parametrize("schedule", ["epochs", "every"])
+@pytest.mark.parametrize(("model", "schedule"), [("joint", "epochs"), ("joint", "every"), ("local", "epochs")])
 @pytest.mark.parametrize("pooled", [False, True])
-def test_calibrate_and_run_agree_on_a_zcdp_budget(schedule, pooled):
-    found = calibrate(3, 2, 4, 300, rho=0.1, schedule=schedule, pooled=pooled, delta=1e-7)
-    experiment = Experiment("dp-ucbvi", **settings("dp-ucbvi", "joint", delta=1e-7, schedule=schedule, pooled=pooled))
+def test_calibrate_and_run_agree_on_a_zcdp_budget(model, schedule, pooled):
+    found = calibrate(3, 2, 4, 300, rho=0.1, model=model, schedule=schedule, pooled=pooled, delta=1e-7)
+    experiment = Experiment("dp-ucbvi", **settings("dp-ucbvi", model, delta=1e-7, schedule=schedule, pooled=pooled))
     setting = Setting.of(experiment)
     promised = Session.open(setting.triple(), setting.problem, NoiseSource.seeded(0)).guarantee
     assert promised.entries == found.guarantee.entries
     assert (promised.rho, promised.epsilon) == (found.guarantee.rho, found.guarantee.epsilon)
     assert setting.forecast() == found.forecast
     assert [noise.budget for noise in found.families.values()] == pytest.approx([0.1 / 3] * 3)
-    assert found.spotlight is None
+    assert (found.spotlight, found.sampled) == (None, None)
 
 
 def test_calibrate_says_which_rho_would_do():

@@ -22,7 +22,7 @@ from discreet.privacy.protocol import Privatizer
 from discreet.privacy.sums.epochs import Epochs
 from discreet.privacy.sums.exact import Exact
 from discreet.privacy.sums.tree import Tree
-from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.local import LocalGaussian, LocalLaplace, LocalSampled
 from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.reports import Reports
 from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches
@@ -73,6 +73,8 @@ def count_privatizer(problem: Problem) -> Privatizer[PrivateCounts]:
     """The release of counts: a tree where a policy follows every episode, fresh noise per epoch elsewhere."""
     beta, calibration = problem.width_failure(1 / 3), problem.calibration
     if problem.trust == "local":
+        if problem.gaussian and problem.noise == "true":
+            return LocalGaussian(problem.budget, beta=beta)
         if problem.local_reports == "laplace" or problem.noise == "printed":
             return LocalLaplace(problem.budget, beta=beta, calibration=calibration)
         return LocalSampled(problem.budget, beta)
@@ -250,7 +252,7 @@ def elimination(problem: Problem, private: bool) -> Triple:
         raise ValueError("policies are eliminated on counts per step; leave --pooled out")
     K, facts = problem.num_episodes, problem.structure
     if problem.paper:
-        agent = PolicyElimination(K, facts, problem.scale(1.0))
+        agent = PolicyElimination(K, facts, problem.scale(1.0), roots=not private)
     else:
         first = min(128 * problem.horizon * problem.num_states * problem.num_actions, K // 8)
         agent = PolicyElimination(K, facts, problem.scale(0.1), 1e-3, 1e-3, shift=False, exploit=True, first=first)

@@ -223,6 +223,7 @@ class Experiment:
                 choices = ", ".join(option.choices)
                 raise ValueError(f"unknown {catalog.dashed(name)} {value!r}; choose one of {choices}")
         said = {name: getattr(self, name) for name in catalog.OPTIONS} | {"mode": self.mode or "practical"}
+        said["gaussian"] = self.rho is not None or self.delta > 0
         trust = (self.model or entry.models[0]) if entry.private else None
         found: dict[str, Any] = {}
         for name, option in catalog.OPTIONS.items():
