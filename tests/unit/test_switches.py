@@ -18,6 +18,7 @@ from discreet.agents.vapvi import VAPVI
 from discreet.bonuses import ShaniEfroni
 from discreet.catalog import ALGORITHMS
 from discreet.cli import app
+from discreet.cli.listing import forms
 from discreet.envs.registry import make
 from discreet.envs.tabular import layers
 from discreet.occupancies import Layers
@@ -366,12 +367,19 @@ def test_r5_unknown_rewards_are_charged_in_the_printed_penalty():
     assert (without.per_std == with_rewards.per_std).all()
 
 
-def test_baselines_say_what_they_are():
-    for name, whose in (("uc-o-reps", "RM19"), ("uob-reps", "JJLSY20"), ("apeve", "QYMW22")):
-        entry = ALGORITHMS[name]
-        assert "without noise" in f"{entry.summary} {entry.source}"
-        assert f"not [{whose}]" in entry.source
-    assert "recalled" in ALGORITHMS["pucb"].source
+def test_r9_baselines_say_what_they_are():
+    for name, whose in (("uc-o-reps", "RM19"), ("uob-reps", "JJLSY20"), ("apeve", "QYMW22"), ("pucb", "VBKW20")):
+        assert ALGORITHMS[name].source == f"[{whose}], recalled"
+    for name in ("heavy-ucbvi", "heavy-ucbpo", "uob-lbps"):
+        assert "without noise" in ALGORITHMS[name].source
+
+
+def test_r6_every_practical_form_is_named_as_ours():
+    for entry in ALGORITHMS.values():
+        two = entry.runner == "offline" or "mode" in entry.options
+        assert (entry.practical == "discreet's own learner") == (two and entry.source != "ours")
+        assert ("practical: discreet's own learner" in forms(entry)) == (entry.practical is not None)
+    assert sum(entry.practical is not None for entry in ALGORITHMS.values()) > 15
 
 
 #: Of β, what the widths of noise may fail with: [QW23] Asm. 3.1; [WZCW23] Asm. 1; [BTZCC25] Asm. 4; [BZZDTCC24]

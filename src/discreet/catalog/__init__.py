@@ -49,6 +49,12 @@ class Algorithm:
     features: bool = False  # offline: learns from features of states and actions
     zcdp: tuple[str, ...] = ()  # the models in which its noise may be Gaussian, for a budget in rho
 
+    @property
+    def practical(self) -> str | None:
+        """What its default form is, where `source` is that of the other one only; None where there is one form."""
+        two = self.source != "ours" if self.runner == "offline" else "mode" in self.options
+        return "discreet's own learner" if two else None
+
 
 MODES = ("practical", "paper")
 NOISES = ("true", "printed")
@@ -264,7 +270,7 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
           _BITS | _PRINTED, "ucbvi-bernstein", ("shuffle",)),
     _acts("sdp-pe", "policy elimination on shuffled bits, tiny problems", "[BTZCC25] Alg. 1–4",
           _ELIMINATION | _PRINTED | {"honest"}, "apeve", ("shuffle",), _recipe("elimination", True), staged=True),
-    _acts("apeve", "sdp-pe without noise, tiny problems", "[BTZCC25] without noise, not [QYMW22]",
+    _acts("apeve", "policy elimination without privacy, tiny problems", "[QYMW22], recalled",
           _ELIMINATION, build=_recipe("elimination", False), staged=True),
     _acts("private-uc-o-reps", "adversarial losses, all of them seen", "[BZZDTCC24] Alg. 1",
           _LOSSES | _PRINTED | {"losses"}, "uc-o-reps", build=_against("uc_o_reps"), feedback="full",
@@ -272,11 +278,11 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
     _acts("private-uob-lbps", "adversarial losses, seen along the way", "[BZZDTCC24] Alg. 3",
           _LOSSES | _PRINTED | {"losses", "estimator"}, "uob-lbps", build=_against("uob"), feedback="bandit",
           zcdp=ONLINE),
-    _acts("uc-o-reps", "private-uc-o-reps without noise", "[BZZDTCC24] without noise, not [RM19]",
+    _acts("uc-o-reps", "adversarial losses, all of them seen, no privacy", "[RM19], recalled",
           _LOSSES, build=_against("uc_o_reps"), feedback="full"),
     _acts("uob-lbps", "private-uob-lbps without noise", "[BZZDTCC24] without noise",
           _LOSSES | {"estimator"}, build=_against("uob"), feedback="bandit"),
-    _acts("uob-reps", "uob-lbps with entropy for its barrier", "ours without noise, not [JJLSY20]",
+    _acts("uob-reps", "adversarial losses, seen along the way, no privacy", "[JJLSY20], recalled",
           _LOSSES | {"estimator"}, build=_against("uob", "entropy"), feedback="bandit"),
     _acts("follow-the-leader", "best policy for the losses so far; a baseline", "folklore",
           frozenset({"adversary"}), build=_against("follow_the_leader"), feedback="full"),

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from discreet.agents.heavy_tails import HeavyEstimate, HeavyUCBPO, HeavyUCBVI, exact_rate, joint_rate, local_rate
 from discreet.agents.policy_elimination import PolicyElimination
 from discreet.agents.policy_optimization import PolicyOptimization
-from discreet.agents.spotlight import Spotlight
+from discreet.agents.sparse_spotlight import SparseSpotlight
+from discreet.agents.spotlight import OPTIMISM, Spotlight
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar, BonusKind, ChowdhuryZhou, Practical, QiaoWang, ShaniEfroni, Vietri
 from discreet.catalog import Triple
@@ -26,11 +27,13 @@ from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.reports import Reports
 from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
+from discreet.privacy.trust.sparse_reports import SparseReportNoise
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedExact, TruncatedLocal, TruncatedTree
 from discreet.privacy.trust.two_servers import TwoServerReports
 from discreet.problem import Moments, Problem
 from discreet.releases.counts import PrivateCounts
 from discreet.releases.reports import PrivateReports
+from discreet.releases.sparse import dense
 from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
 
 # Without privacy ----------------------------------------------------------------------------------------------------
@@ -198,8 +201,19 @@ REPORTS: Mapping[str, Callable[[Problem], Privatizer[PrivateReports]]] = {
 }
 
 
+def reports_are_dense(problem: Problem) -> bool:
+    """Whether all sub-cells of reports are held: a public rule, the same on every machine."""
+    stages = 1 if problem.pooled else problem.horizon
+    return dense(2 * stages * problem.num_states**2 * problem.num_actions, True)
+
+
 def spotlight(problem: Problem) -> Triple:
     K, facts, local = problem.num_episodes, problem.structure, problem.trust == "local"
+    if problem.trust == "joint" and not reports_are_dense(problem):
+        sparse = SparseSpotlight(K, facts.initial, problem.scale(OPTIMISM), tie_seed=problem.tie_seed)
+        return Triple(
+            sparse, SparseReportNoise(problem.budget, problem.neighbours, structure=facts), GeometricEpochs()
+        )
     agent = Spotlight.configured(K, facts, local, problem.confidence_scale, problem.tie_seed)
     return Triple(agent, REPORTS[problem.trust](problem), GeometricEpochs())
 
@@ -238,7 +252,7 @@ def elimination(problem: Problem, private: bool) -> Triple:
         raise ValueError("policies are eliminated on counts per step; leave --pooled out")
     K, facts = problem.num_episodes, problem.structure
     if problem.paper:
-        agent = PolicyElimination(K, facts, problem.scale(1.0))
+        agent = PolicyElimination(K, facts, problem.scale(1.0), roots=not private)
     else:
         first = min(128 * problem.horizon * problem.num_states * problem.num_actions, K // 8)
         agent = PolicyElimination(K, facts, problem.scale(0.1), 1e-3, 1e-3, shift=False, exploit=True, first=first)

@@ -563,9 +563,5 @@ def written(chosen: Figure, outcome: Outcome, out: Path) -> list[Path]:
         parts["png"] = lambda path: draw().savefig(path, format="png", dpi=150)
     made = []
     for ending, write in parts.items():
-        path = results.prepare(out) / f"{chosen.name}.{ending}"
-        part = path.with_name(f".{path.name}.part")
-        write(part)
-        part.replace(path)
-        made.append(path)
+        made.append(results.replaced(results.prepare(out) / f"{chosen.name}.{ending}", write))
     return made

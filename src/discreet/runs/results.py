@@ -150,12 +150,22 @@ def prepare(folder: str | Path) -> Path:
     return path
 
 
-def write(result: RunResult, folder: str | Path) -> Path:
-    """Store a run; the file appears under its name only when it is complete and on the disk."""
-    path = prepare(folder)
+def replaced(path: Path, write: Callable[[Path], object]) -> Path:
+    """Write a file beside its place first: under its name it is there in full or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    write(part)
+    return part.replace(path)
+
+
+def write(result: RunResult, folder: str | Path, parts: Path | None = None) -> Path:
+    """Store a run; the file appears under its name only when it is complete and on the disk.
+
+    Until then it is a hidden file there, or in the folder `parts` of the same file system.
+    """
+    path = prepare(folder) if parts is None else Path(folder)
     name = f"seed{result.seed}" if result.seed is not None else f"secure-{secrets.token_hex(6)}"
     target = path / f"{result.id}-{name}.parquet"
-    part = path / f".{target.name}.{secrets.token_hex(4)}.part"
+    part = (parts or path) / f".{target.name}.{secrets.token_hex(4)}.part"
     try:
         with part.open("xb") as file:
             _write_parquet(stamped(result), file)
@@ -176,6 +186,15 @@ def read(folder: str | Path, pattern: str = "*.parquet") -> list[RunResult]:
         raise ValueError(f"there is no folder {str(path)!r}; give one that `discreet run … --out` has written")
     rows = [row for file in sorted(path.glob(pattern)) if (row := _read_parquet(file)) is not None]
     return sorted(rows, key=lambda row: (row.id, row.seed is None, row.seed or 0))
+
+
+def read_facts(file: Path) -> tuple[str | None, str | None] | None:
+    """(source, role) of a stored run, without the rest; None for a foreign file."""
+    found = _opened(file)
+    if found is None:
+        return None
+    role = found.read(columns=["role"]).column("role")[0].as_py() if "role" in found.schema_arrow.names else None
+    return json.loads(found.schema_arrow.metadata.get(FACTS, b"{}")).get("source"), role
 
 
 def stored_seeds(folder: str | Path, experiment_id: str, source: str | None = None) -> dict[int, RunResult]:
@@ -226,24 +245,34 @@ def _write_parquet(row: RunResult, file: Any) -> None:
     pq.write_table(arrow([columns(row)], metadata), file)
 
 
-def _read_parquet(file: Path) -> RunResult | None:
+def _opened(file: Path) -> Any | None:
+    """A Parquet file of ours; None for somebody else's."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(file).read()
+        found = pq.ParquetFile(file)
     except (pa.ArrowInvalid, OSError) as error:
         raise ValueError(
             f"{str(file)!r} is damaged or not a Parquet file ({str(error).splitlines()[0]}); remove it and run again"
         ) from None
-    metadata = table.schema.metadata or {}
-    if MARK not in metadata or table.num_rows != 1:
+    metadata = found.schema_arrow.metadata or {}
+    if MARK not in metadata or found.metadata.num_rows != 1:
         return None
     if (layout := metadata[MARK]) != LAYOUT:
         raise ValueError(
             f"{str(file)!r} has layout {layout.decode()!r} of another version of discreet, and this one reads "
             f"{LAYOUT.decode()!r}; take another folder"
         )
+    return found
+
+
+def _read_parquet(file: Path) -> RunResult | None:
+    found = _opened(file)
+    if found is None:
+        return None
+    metadata = found.schema_arrow.metadata
+    table = found.read()
     values = table.to_pylist()[0]
     types = json.loads(metadata[b"settings"])
     return RunResult(
