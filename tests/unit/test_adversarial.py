@@ -280,7 +280,7 @@ def two_armed(K: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("mode", "K"), [("practical", 4000), ("paper", 800)])
-def test_the_printed_bandit_estimator_fails_where_the_corrected_one_learns(mode, K):
+def test_f18_the_printed_bandit_estimator_fails_where_the_corrected_one_learns(mode, K):
     """After the switch the printed one never tries the other action again: linear regret at every K."""
     mdp = FiniteMDP(np.ones((1, 1, 2, 1)), np.zeros((1, 1, 2)), np.ones(1), 1)
     share = {}
