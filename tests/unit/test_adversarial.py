@@ -322,6 +322,8 @@ def test_following_the_leader_is_defeated_by_the_alternating_adversary():
     [
         ("uc-o-reps", {}, 0.15),
         ("uob-lbps", {}, 0.35),
+        ("uc-o-reps", {"mode": "paper"}, 0.25),
+        ("uob-reps", {"mode": "paper"}, 0.45),
         ("private-uc-o-reps", {"epsilon": 10.0}, 0.25),
         ("private-uc-o-reps", {"epsilon": 2.0, "delta": 1e-6}, 0.25),
         ("private-uc-o-reps", {"epsilon": 1.0, "losses": "public"}, 0.2),

@@ -53,8 +53,7 @@ def heavy(rows: Sequence[Row]) -> tuple[str, ...]:
                 f"{where}: nothing is learned even without privacy ({twin['late']:.3f}), so nothing is compared."
             )
             continue
-        told += [_joint(where, twin, row) for row in mine if row["model"] == "joint"]
-        told += [_local(where, twin, row) for row in mine if row["model"] == "local"]
+        told += [_priced(where, twin, row) for model in CLAIMS for row in mine if row["model"] == model]
         told += [_budgets(where, pair) for pair in _pairs(mine)]
     return tuple(told)
 
@@ -110,32 +109,33 @@ def _nothing(*rows: Row) -> bool:
     return all(row["ratio"] >= NOTHING for row in rows)
 
 
-def _joint(where: str, twin: Row, row: Row) -> str:
-    head = f"{where}, joint, ε = {row['epsilon']:g}:"
-    measured = f"{row['late']:.3f} in the second half, {twin['late']:.3f} without privacy"
-    told = {
-        "nothing learned": f"does not come out, nothing is learned under privacy ({measured}){_why(row)}",
-        "negligible": f"comes out, the price is negligible at the end ({measured})",
-        "high": f"does not come out, the price is not negligible at the end ({measured})",
-    }
-    return f"{head} {told[price(twin, row)]}."
+#: What a price means for the claim about its model.
+CLAIMS = {
+    "joint": {
+        "nothing learned": "does not come out, nothing is learned under privacy",
+        "negligible": "comes out, the price is negligible at the end",
+        "high": "does not come out, the price is not negligible at the end",
+    },
+    "local": {
+        "nothing learned": "the price stays high, for nothing is learned",
+        "negligible": "does not come out, the price is negligible",
+        "high": "comes out, the price stays high",
+    },
+}
+
+
+def _priced(where: str, twin: Row, row: Row) -> str:
+    found, model = price(twin, row), row["model"]
+    beside = f", {twin['late']:.3f} without privacy" if model == "joint" else ""
+    measured = f"({row['late']:.3f} in the second half{beside})"
+    why = _why(row) if found == "nothing learned" else ""
+    return f"{where}, {model}, ε = {row['epsilon']:g}: {CLAIMS[model][found]} {measured}{why}."
 
 
 def _why(row: Row) -> str:
     """What is to be found beside the noise that hides it."""
     count, noise = f"{row['count']:,.0f}", f"{row['noise']:,.0f}"
     return f"; the random policy visits the pair that pays most {count} times, under noise of sd {noise}"
-
-
-def _local(where: str, twin: Row, row: Row) -> str:
-    head = f"{where}, local, ε = {row['epsilon']:g}:"
-    measured = f"{row['late']:.3f} in the second half"
-    told = {
-        "nothing learned": f"the price stays high, for nothing is learned ({measured}){_why(row)}",
-        "negligible": f"does not come out, the price is negligible ({measured})",
-        "high": f"comes out, the price stays high ({measured})",
-    }
-    return f"{head} {told[price(twin, row)]}."
 
 
 def _budgets(where: str, pair: tuple[Row, Row]) -> str:
