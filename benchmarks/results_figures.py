@@ -1,7 +1,7 @@
 """The tables and verdicts of docs/figures.md and of the pages of the papers, from the tables in docs/figures.
 
 python benchmarks/results_figures.py           rewrite the pages from docs/figures/*.csv
-python benchmarks/results_figures.py FOLDER    first take over the tables that `discreet reproduce` left there
+python benchmarks/results_figures.py FOLDER    first take over what `discreet reproduce` left there
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def main() -> None:
     if len(sys.argv) > 1:
         TABLES.mkdir(exist_ok=True)
         for name in (HEAVY, PRICE, BUDGETS):
-            shutil.copy(Path(sys.argv[1]) / f"{name}.csv", TABLES)
+            for ending in ("csv", "png"):
+                shutil.copy(Path(sys.argv[1]) / f"{name}.{ending}", TABLES)
     for name in (HEAVY, PRICE, BUDGETS):
         (TABLES / f"{name}.txt").write_text(told(name))
     for path, marked in blocks().items():

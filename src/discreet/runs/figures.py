@@ -587,7 +587,7 @@ def written(chosen: Figure, outcome: Outcome, out: Path) -> list[Path]:
         "txt": lambda path: path.write_text("\n".join(text)),
     }
     if (draw := outcome.draw) is not None:
-        parts["png"] = lambda path: draw().savefig(path, format="png", dpi=150)
+        parts["png"] = lambda path: draw().savefig(path, format="png", dpi=80)
     made = []
     for ending, write in parts.items():
         made.append(results.replaced(results.prepare(out) / f"{chosen.name}.{ending}", write))
