@@ -420,9 +420,31 @@ def test_r8_a_smaller_failure_probability_is_paid_for_in_bonus_and_width():
         _, found = triple.agent.estimate(release)
         return float(found.fixed.min()), float(release.largest_width.max())
 
-    (bonus, width), (larger_bonus, larger_width), (_, unsaid) = paid(0.1), paid(0.001), paid(None)
+    (bonus, width), (larger_bonus, larger_width) = paid(0.1), paid(0.001)
     assert bonus < larger_bonus
-    assert width < unsaid < larger_width  # of β = 0.1/3, of 0.01 where nothing is said, of 0.001/3
+    assert width < larger_width
+    assert paid(None) == (bonus, width)
+
+
+@pytest.mark.parametrize(("name", "model"), [form for form in FORMS if form[0] in SHARES])
+def test_r8_printed_constants_have_one_failure_probability_when_none_is_said(name, model):
+    """0.1, or the XA/K of the theorems on losses; our own constants keep theirs."""
+    setting = Setting.of(Experiment(name, **settings(name, model, mode="paper")))
+    adversarial = setting.entry.runner == "adversarial"
+    beta = setting.problem.layers.num_cells / setting.said.episodes if adversarial else 0.1
+    agent, privatizer, _ = setting.triple()
+    relied = getattr(agent, "confidence", None) or getattr(agent, "estimate", None) or agent
+    assert relied.beta == pytest.approx(beta)
+    assert privatizer.beta == pytest.approx(SHARES[name] * beta)
+    assert Setting.of(Experiment(name, **settings(name, model))).triple().privatizer.beta == 0.01
+
+
+@pytest.mark.parametrize("name", ["private-uc-o-reps", "private-uob-lbps"])
+def test_r8_with_hardly_any_users_the_failure_probability_of_losses_stays_below_one(name):
+    setting = Setting.of(Experiment(name, env="layered", epsilon=1.0, mode="paper", episodes=4))
+    agent, privatizer, _ = setting.triple()
+    assert privatizer.beta == pytest.approx(0.5)
+    assert agent.confidence.beta == pytest.approx(1 / 6)
 
 
 def test_r8_confidence_sets_take_the_same_failure_probability():

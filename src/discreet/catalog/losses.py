@@ -27,13 +27,25 @@ PURE_BLOCKS, GAUSSIAN_BLOCKS, EXACT_UPDATES = 100, 300, 1000
 
 
 def _boxes(problem: Problem) -> ConfidenceBoxes:
-    return ConfidenceBoxes(problem.layers, problem.num_episodes, problem.scale(0.3), problem.paper, problem.beta)
+    return ConfidenceBoxes(problem.layers, problem.num_episodes, problem.scale(0.3), problem.paper, _failure(problem))
 
 
 def _clocks(problem: Problem, blocks: int) -> TwoClocks:
     """Losses in so many blocks, counts at geometric epochs; in paper mode both after every episode."""
     K = problem.num_episodes
     return TwoClocks(K, 1, 1.0) if problem.paper else TwoClocks(K, max(1, math.ceil(K / blocks)))
+
+
+def _failure(problem: Problem) -> float | None:
+    """The one δ of a run: the XA/K of the theorems with their constants, unless another is said."""
+    if problem.paper and problem.beta is None:
+        return min(problem.layers.num_cells / problem.num_episodes, 1.0 / 6.0)
+    return problem.beta
+
+
+def _width_failure(problem: Problem) -> float:
+    """2δ for counts and δ for losses."""
+    return replace(problem, beta=_failure(problem)).width_failure(3.0)
 
 
 def _curator(problem: Problem, clocks: TwoClocks) -> CentralLosses:
@@ -46,15 +58,15 @@ def _curator(problem: Problem, clocks: TwoClocks) -> CentralLosses:
         num_loss_blocks=clocks.num_loss_blocks,
         public_losses=problem.losses == "public",
         visits=problem.paper,
-        beta=problem.width_failure(3.0),
+        beta=_width_failure(problem),
         calibration=problem.calibration,
     )
 
 
 def _devices(problem: Problem) -> LocalLosses:
     laplace = problem.paper or problem.noise == "printed"
-    beta = problem.width_failure(3.0)  # 2β for counts and β for losses
-    return LocalLosses(problem.budget, problem.losses == "public", laplace, beta, problem.calibration)
+    beta, public = _width_failure(problem), problem.losses == "public"
+    return LocalLosses(problem.budget, public, laplace, beta, problem.calibration)
 
 
 def _published(problem: Problem, shape: Literal["balls", "boxes"]) -> PublishedSets:
@@ -63,7 +75,7 @@ def _published(problem: Problem, shape: Literal["balls", "boxes"]) -> PublishedS
 
 def uc_o_reps(problem: Problem) -> Triple:
     """Full information: Private-UC-O-REPS; without a budget UC-O-REPS as published (paper), or ours (practical)."""
-    if problem.epsilon is None and problem.paper:  # [RM19], as recalled: η = √(ln(XA/H)/K)
+    if not problem.private and problem.paper:  # [RM19], as recalled: η = √(ln(XA/H)/K)
         rate = math.sqrt(math.log(problem.layers.num_cells / problem.horizon) / problem.num_episodes)
         descent = RelativeEntropyDescent(_published(problem, "balls"), rate * problem.rate(1.0))
         return Triple(descent, ExactLosses(), _clocks(problem, problem.num_episodes))

@@ -112,7 +112,7 @@ class Sweep:
 ALIASES = {"users": "episodes", "constants": "mode"}
 SETTINGS = tuple(each.name for each in fields(Experiment) if each.name not in ("algorithm", "env"))
 #: What learners without privacy are not told, unless their own table says it.
-BUDGET = ("epsilon", "delta", "model", "neighbours", "honest", "local_reports", "noise")
+BUDGET = ("epsilon", "delta", "rho", "model", "neighbours", "honest", "local_reports", "noise")
 _SAID = (*ALIASES, *SETTINGS)
 _TOP = ("description", "algorithms", "environments", "seeds", "sizes", "impossible", *_SAID)
 _CHOICES = ("refuse", "skip")
