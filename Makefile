@@ -5,7 +5,7 @@ STAMP := .venv/installed
 # The published tables of ICU-Sepsis, 1 MB; what its package would bring along is not needed to read them.
 TABLES := 'icu-sepsis>=2,<3'
 
-.PHONY: help install demo test lint bench results-spotlight results-families docs clean results-online results-adversarial results-shuffle results-offline results-icu results-bounds test-spark
+.PHONY: help install demo test lint bench results-spotlight results-families docs clean results-online results-adversarial results-shuffle results-offline results-icu results-bounds test-spark bench-spark install-spark
 
 help:
 	@echo "make demo     install, compare the learners on RiverSwim, write demo-regret.png"
@@ -22,6 +22,7 @@ help:
 	@echo "make results-offline  measure what is learned from logs (resumable), tables in results/offline"
 	@echo "make results-icu      the tables of docs/icu-sepsis.md (up to 20 minutes, can be continued)"
 	@echo "make test-spark       install Spark, start a cluster on this machine, compare its counts with DuckDB's"
+	@echo "make bench-spark      the same cluster, rows it counts per second beside DuckDB's"
 	@echo "make clean    remove everything that make made (results of your own runs stay)"
 
 install: $(STAMP)
@@ -85,7 +86,7 @@ results-icu: install
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/results_icu.py
 
 # Spark is an extra: it brings its own Java where none is installed (the test hides the one that is).
-test-spark: install
+install-spark: install
 	@set -e; \
 	if command -v uv >/dev/null 2>&1; then \
 	  uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev,spark]'; \
@@ -93,7 +94,12 @@ test-spark: install
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	    --constraint constraints.txt --editable '.[dev,spark]'; \
 	fi
+
+test-spark: install-spark
 	$(BIN)/pytest -q tests/unit/test_spark.py
+
+bench-spark: install-spark
+	$(BIN)/python benchmarks/spark_rows.py
 
 clean:
 	rm -rf .venv build dist demo demo-regret.png benchmarks/results.json .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -19,6 +19,12 @@ SIGNED = INTEGERS[:4]
 HORIZON = 4
 
 
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """Small logs are read this way, too."""
+    monkeypatch.setattr(counting, "FEW", 1)
+
+
 def episode_of(rng, tidy):
     """Steps of an episode: whole, cut short, with gaps, in any order, repeated or absurd."""
     kind = rng.integers(8) if not tidy else rng.integers(2)
@@ -123,7 +129,7 @@ def random_format(rng):
 
 def by_query(monkeypatch, source, log):
     with monkeypatch.context() as patch:
-        patch.setattr(counting, "in_order", lambda engine, log: None)
+        patch.setattr(counting, "_in_order", lambda engine, log: None)
         return LoggedData(source, log)
 
 
@@ -213,7 +219,7 @@ def test_l9_rows_of_one_step_that_contradict_each_other_are_left_to_the_queries(
         {"reward": pa.array([True, False])},
         {"step": pa.array([0, 0]).cast(pa.duration("s"))},
     ],
-    ids=str,
+    ids=["names", "real users", "text", "wide", "bools", "durations"],
 )
 def test_l9_other_types_are_read_by_the_queries(change):
     columns = {name: pa.array([0, 1]) for name in ("user", "state", "action", "next_state")}

@@ -92,36 +92,34 @@ def _compress(state: Words, w: Words) -> None:
 @compiled_beside
 def digest_of(before: Words, rest: Bytes, length: int, number: int, state: Words, w: Words) -> None:
     """The digest of a text (`Prefix`) with the number, into `state` (8,); `w` (64,) is overwritten."""
-    message = np.zeros(2 * BLOCK, dtype=np.uint8)
-    n = rest.size
-    message[:n] = rest
     left = np.uint64(number)
     if number < 0:
-        message[n] = 45
-        n += 1
         left = np.uint64(0) - left
-    digits = 1
-    power = np.uint64(10)
+    digits, power = 1, np.uint64(10)
     while digits < DIGITS and left >= power:
         digits += 1
-        power = np.uint64(power * np.uint64(10)) if digits < DIGITS else power
-    for i in range(digits - 1, -1, -1):
-        message[n + i] = np.uint8(48 + left % np.uint64(10))
-        left //= np.uint64(10)
-    n += digits
-    message[n] = 128
-    blocks = 1 if n + 9 <= BLOCK else 2
-    bits = np.uint64(8 * (length - rest.size + n))
-    for i in range(8):
-        message[blocks * BLOCK - 1 - i] = np.uint8((bits >> np.uint64(8 * i)) & np.uint64(255))
+        power = power * np.uint64(10) if digits < DIGITS else power
+    n = rest.size + (number < 0) + digits
     state[:] = before
-    for block in range(blocks):
+    for block in range(1 if n + 9 <= BLOCK else 2):
         for i in range(16):
-            at = block * BLOCK + 4 * i
-            w[i] = (
-                (np.uint32(message[at]) << np.uint32(24))
-                | (np.uint32(message[at + 1]) << np.uint32(16))
-                | (np.uint32(message[at + 2]) << np.uint32(8))
-                | np.uint32(message[at + 3])
-            )
+            w[i] = 0
+        for i in range(block * BLOCK, min(rest.size, (block + 1) * BLOCK)):
+            _put(w, i - block * BLOCK, rest[i])
+        if number < 0:
+            _put(w, rest.size - block * BLOCK, 45)
+        value = left
+        for i in range(n - 1, n - 1 - digits, -1):
+            _put(w, i - block * BLOCK, 48 + value % np.uint64(10))
+            value //= np.uint64(10)
+        _put(w, n - block * BLOCK, 128)
+        if n + 9 <= (block + 1) * BLOCK:  # the last one: its length in bits, which fit into a word
+            w[15] = np.uint32(8 * (length - rest.size + n))
         _compress(state, w)
+
+
+@compiled_beside
+def _put(w: Words, place: int, byte: int) -> None:
+    """Set a byte of the 16 words that begin `w`, if it is among them."""
+    if 0 <= place < BLOCK:
+        w[place >> 2] |= np.uint32(byte) << np.uint32(24 - 8 * (place & 3))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,13 @@ from numpy.typing import NDArray
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.people.logs import OPTIONAL, ROLES, Engine, Kind, LogFormat, Spark, open_log, parquet_schemas
-from discreet.people.ordered import Ordered, in_order
+from discreet.people.logs import OPTIONAL, ROLES, DuckDB, Engine, Kind, LogFormat, Spark, open_log, parquet_schemas
 
+if TYPE_CHECKING:
+    from discreet.people.ordered import Ordered
+
+#: With fewer rows, queries are done before compiled code is loaded.
+FEW = 100_000
 #: Steps per integer of marks: the marks, and one more than they, are positive in 64 bits.
 MARKS = 62
 
@@ -156,7 +160,7 @@ class LoggedData:
         self._engine = open_log(source, table)
         self.log = log = log.read_from(self._engine.kinds(), _complete(source, log.column("next_state")))
         prepare(self._engine, log)
-        self._ordered = in_order(self._engine, log)
+        self._ordered = _in_order(self._engine, log)
         if self._ordered is None:
             _look_up(self._engine, log)
         self.num_users, self.repairs = _who(self._engine, log, self._ordered)
@@ -379,6 +383,15 @@ def prepare(engine: Engine, log: LogFormat) -> None:
     engine.keep("readings" if followed else "readings_alone", _reading(log, followed), False)
     if not followed:
         engine.keep("readings", _followed(log, "readings_alone"), False)
+
+
+def _in_order(engine: Engine, log: LogFormat) -> Ordered | None:
+    """What one pass finds in a large log, where one is enough."""
+    if not isinstance(engine, DuckDB) or engine.rows_kept() < FEW:
+        return None
+    from discreet.people.ordered import in_order
+
+    return in_order(engine, log)
 
 
 def _look_up(engine: Engine, log: LogFormat) -> None:

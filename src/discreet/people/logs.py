@@ -257,6 +257,17 @@ class DuckDB:
             rows = self.connection.execute(f"DESCRIBE {relation}").fetchall()
         return {str(name): str(kind) for name, kind, *_ in rows}
 
+    def rows_kept(self) -> int:
+        """Of a log that Arrow reads as it is, how many rows it has; else 0."""
+        if self.name != "log" or self.kept_as is None:
+            return 0
+        if isinstance(self.kept_as, pa.Table):
+            return int(self.kept_as.num_rows)
+        try:
+            return sum(pyarrow.parquet.read_metadata(path).num_rows for path in self.kept_as)
+        except (pa.ArrowException, OSError):
+            return 0
+
     def register(self, name: str, table: Any) -> None:
         self.connection.register(name, table)
 

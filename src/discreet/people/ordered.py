@@ -22,7 +22,7 @@ from discreet.kernels import ordered as kernel
 from discreet.kernels.ordered import Coins, Columns, Rules, Sums, sums_for
 from discreet.kernels.sha import prefix_of
 from discreet.mdp import Floats, Ints
-from discreet.people.logs import DuckDB, Engine, LogFormat
+from discreet.people.logs import DuckDB, LogFormat
 
 #: Rows that are looked at together, rows of users at the ends of such parts that are kept, tables and steps.
 BATCH, FRINGE, LARGEST_TABLE, LONGEST = 1 << 17, 1 << 22, 1 << 22, 4096
@@ -92,13 +92,12 @@ class Ordered:
         return f"Ordered({self.users} users)"
 
 
-def in_order(engine: Engine, log: LogFormat) -> Ordered | None:
+def in_order(engine: DuckDB, log: LogFormat) -> Ordered | None:
     """Count a log in one pass if it is of a kind for which that can be done, and in order."""
-    if not isinstance(engine, DuckDB) or engine.name != "log" or engine.kept_as is None:
-        return None
+    assert engine.kept_as is not None
     try:
         parts, schemas = _parts(engine.kept_as)
-        if not _readable(log, schemas, engine):
+        if not parts or not _readable(log, schemas):
             return None
         reader = Reader(parts, log, _rules(engine, log))
         found = reader.sweep(kernel.EVERYTHING, NO_COINS)
@@ -123,7 +122,7 @@ def _roles(log: LogFormat) -> list[str]:
     return ["user", "step", "state", "action", "reward", *given]
 
 
-def _readable(log: LogFormat, schemas: Sequence[pa.Schema], engine: DuckDB) -> bool:
+def _readable(log: LogFormat, schemas: Sequence[pa.Schema]) -> bool:
     """Whether all columns have types whose values are read alike by SQL and here."""
     alone = "next_state" in _roles(log) and log.num_users is not None and not log.first_visits  # row by row
     if log.state_names is not None or log.action_names is not None or not (log.enforce or alone):
