@@ -98,9 +98,9 @@ def test_references_can_be_made_again():
 
 
 def test_references_are_strong():
-    """Far below the uniform policy on every instance, and their last policy nearly optimal where losses are fixed."""
+    """Far below the uniform policy: nearly everything is learned, but for single instances with heavy tails."""
     for (problem, instance), standard in reference.standards("v1").items():
-        assert standard.ratio < 0.35, (problem, instance)
+        assert standard.ratio < (0.5 if problem == "heavy-tails" else 0.1), (problem, instance)
 
 
 def test_q_learning_prefers_the_better_arm():
