@@ -43,11 +43,21 @@ def trials(
     for problem in problems:
         for model in chosen:
             for epsilon in (None,) if model == NONE else budgets or BUDGETS[model]:
-                yield _trial(learner, problem, model, epsilon, role, runs)
+                yield _trial(learner, entry, problem, model, epsilon, role, runs)
 
 
-def _trial(learner: Any, problem: SuiteProblem, model: str, epsilon: float | None, role: Role, runs: int) -> Trial:
+def _trial(
+    learner: Any,
+    entry: catalog.Algorithm,
+    problem: SuiteProblem,
+    model: str,
+    epsilon: float | None,
+    role: Role,
+    runs: int,
+) -> Trial:
     instance, seed = FIRST[role]
+    if entry.runner == "adversarial" and problem.adversary is None:
+        return Trial(problem.name, model, epsilon, refused=f"{entry.name} meets losses that an adversary chooses")
     budget = {} if epsilon is None else {"model": model, "epsilon": epsilon, "delta": DELTA.get(model)}
     try:
         asked = [experiment(problem, problem.model(instance + i), learner, **budget) for i in range(runs)]

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from discreet.envs import generators, tabular
 from discreet.mdp import FiniteMDP
 from discreet.runs.sweeps import Role
@@ -50,8 +52,14 @@ def _rewards(instance: int) -> FiniteMDP:
     return build(instance)
 
 
-def _random_start(instance: int) -> FiniteMDP:
-    return generators.grid(4, 16, random_start=True)(instance)
+def _grid(n: int, horizon: int, random_start: bool) -> Callable[[int], FiniteMDP]:
+    """Goal and slip differ from instance to instance."""
+
+    def build(instance: int) -> FiniteMDP:
+        slip = float(np.random.default_rng([instance, n]).uniform(0.05, 0.15))
+        return generators.grid(n, horizon, slip, random_start)(instance)
+
+    return build
 
 
 V1: tuple[SuiteProblem, ...] = (
@@ -59,8 +67,8 @@ V1: tuple[SuiteProblem, ...] = (
     SuiteProblem("branching", "every row has ten outcomes", generators.branch(10, 12)),
     SuiteProblem("one-step", "contexts and one decision, H = 1", generators.bandit(10, 4)),
     SuiteProblem("queue", "a server with three speeds, rewards everywhere", generators.queue(8)),
-    SuiteProblem("grid", "slippery moves to one goal", generators.grid(5, 20)),
-    SuiteProblem("random-start", "a grid in which people start anywhere", _random_start),
+    SuiteProblem("grid", "slippery moves to one goal", _grid(5, 20, False)),
+    SuiteProblem("random-start", "a grid in which people start anywhere", _grid(4, 16, True)),
     SuiteProblem("deep", "one treasure behind ten right moves", generators.deep_sea(10, 0.05)),
     SuiteProblem("long", "a hundred steps", generators.inventory(6, 100)),
     SuiteProblem("changing", "actions trade places at three steps", generators.swapping(4, 12, 3)),
