@@ -1,7 +1,7 @@
 """Sweeps: what claims, files, checks and bookkeeping add to the work, at cells of about a second.
 
-Processor time tells what a sweep computes beside the runs; the clock on the wall also counts waiting for the disk, and
-whatever else the machine does.
+Processor time tells what a sweep computes beside the runs; the clock on the wall also counts waiting for the disk,
+and whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from measuring import Row, cpu_seconds, row, seconds
-
 from discreet.runs.experiment import Experiment, run
 from discreet.runs.sweeps import Cell, run_cells
+from measuring import Row, cpu_seconds, row, seconds
 
 #: The share of the work that a sweep may add.
 MOST = 0.05
