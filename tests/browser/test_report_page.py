@@ -138,7 +138,7 @@ def test_everything_can_be_reached_and_used_with_the_keyboard(tab):
             break
     assert seen[0] == "skip"
     assert "theme" in seen
-    assert seen.count("BUTTON") == 12  # the headings of the summary
+    assert seen.count("BUTTON") == 13  # the headings of the summary
     outline = tab.run("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
     tab.press("End", 35)

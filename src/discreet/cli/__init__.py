@@ -57,6 +57,8 @@ def _start(
     discreet report results/                 everything they say, as one page
 
     discreet calibrate --epsilon 1           what would privacy cost?
+
+    discreet explore                         the same with sliders, in a browser
     """
     if context.invoked_subcommand is None:
         say(context.get_help())
@@ -69,6 +71,7 @@ app.command("plot")(running.plot)
 app.command("sweep")(sweeping.sweep)
 app.command("results")(sweeping.results)
 app.command("report")(showing.report)
+app.command("explore")(showing.explore)
 app.command("demo")(running.demo)
 app.command("calibrate")(privacy.calibrate)
 app.command("audit")(privacy.audit)

@@ -50,6 +50,10 @@ def calibrate(
     dimension: Annotated[
         int | None, typer.Option(help="With --offline: of the features, for dp-pevi and dp-vapvi.")
     ] = None,
+    branching: Annotated[
+        float | None,
+        typer.Option(help="States that a cell leads to on average, where that is expected.", show_default="unknown"),
+    ] = None,
     declare: Declare = None,
     state: State = None,
     as_json: Json = False,
@@ -76,7 +80,8 @@ def calibrate(
     """
     check_budget(epsilon, rho, largest=not offline)
     if offline:
-        for option, given in (("--model", model), ("--schedule", schedule), ("--losses", losses or None)):
+        said = {"--model": model, "--schedule": schedule, "--losses": losses or None, "--branching": branching}
+        for option, given in said.items():
             if given is not None:
                 raise ValueError(f"a release from a log is made once, by its holder, of rewards; leave {option} out")
         if epsilon is None:
@@ -96,6 +101,8 @@ def calibrate(
     relation = one_of("--neighbours", neighbours)
     model, schedule = model or "joint", schedule or "epochs"
     if losses:
+        if branching is not None:
+            raise ValueError("losses do not depend on where a cell leads to; leave --branching out")
         if model != "joint" or pooled:
             raise ValueError("--losses is for the joint model, whose steps are never pooled")
         found = feasibility.calibrate_losses(
@@ -103,7 +110,7 @@ def calibrate(
         )
     else:
         found = feasibility.calibrate(
-            states, actions, horizon, episodes, epsilon, delta, model, schedule, relation, pooled, rho
+            states, actions, horizon, episodes, epsilon, delta, model, schedule, relation, pooled, rho, branching
         )
     if as_json:
         say_json(found.to_json())

@@ -1,8 +1,9 @@
-"""Pages to look at: a report of results."""
+"""Pages to look at: a report of results, and what privacy would cost."""
 
 from __future__ import annotations
 
 import shlex
+import webbrowser
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,6 +47,49 @@ def report(
     if figures is not None:
         say(f"{len(made)} figures are in {figures}")
     say(f"the report is in {path}")
+
+
+def explore(
+    results: Annotated[
+        Path | None, typer.Option(help="A folder of results: its measurements are shown too.", show_default=False)
+    ] = None,
+    port: Annotated[int, typer.Option(help="Port on this machine.", show_default="any that is free")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
+) -> None:
+    """Move sliders for users, epsilon, sizes and trust, and see what privacy would cost: noise, users needed, and
+    what was measured nearby.
+
+    The page is served to this machine only, under an address that nobody can guess, and loads nothing from elsewhere.
+    Its numbers are those of `discreet calibrate`, and it says with which command. Ctrl-C ends it.
+
+    [bold]Examples[/bold]
+
+    discreet explore
+
+    discreet explore --results results/ --port 8765 --no-browser
+    """
+    from discreet.catalog import TRUST
+    from discreet.pages import explore as pages
+    from discreet.pages.serving import Local
+    from discreet.runs import exploring
+
+    if not 0 <= port < 2**16:
+        raise ValueError(f"--port is {port}; it must lie between 1 and 65535, or be 0 for any that is free")
+    measured = exploring.shipped() + ([] if results is None else exploring.of_folder(results))
+    origin = "the families of docs/results-families.md" + ("" if results is None else f", and {results}")
+    worker = exploring.Worker(measured)
+    with Local(*pages.page(exploring.NUMBERS, TRUST, origin), worker, port) as server:
+        worker.ready()
+        say(f"open {server.url}")
+        say("only this machine can see it; Ctrl-C ends it")
+        if browser:
+            webbrowser.open(server.url)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            say("ended")
+        finally:
+            worker.close()
 
 
 def reported(folder: Path, out: Path | None, figures: Path | None = None) -> tuple[Path, list[Path]]:

@@ -29,12 +29,16 @@ def filled(name: str, **parts: str) -> str:
     return Template(asset(f"{name}.html")).substitute(parts)
 
 
-def script_policy(script: str) -> str:
-    """What a browser is told to allow: this script, and nothing from anywhere else."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
-    )
+def script(name: str) -> str:
+    """A page's script, after the one that all of them share."""
+    return asset("theme.js") + asset(f"{name}.js")
+
+
+def script_policy(code: str, *others: str) -> str:
+    """What a browser is told to allow: this script, and nothing from anywhere else but for `others`."""
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    allowed = f"script-src 'sha256-{digest}'", "style-src 'unsafe-inline'", "img-src data:", "base-uri 'none'"
+    return "; ".join(("default-src 'none'", *allowed, *others))
 
 
 def escaped(value: Any) -> str:

@@ -1,14 +1,6 @@
 'use strict';
 (function () {
-  const root = document.documentElement;
   const all = (selector, within) => Array.from((within || document).querySelectorAll(selector));
-
-  // Light and dark: what the reader's machine prefers, until the button is pressed.
-  document.getElementById('theme').addEventListener('click', function () {
-    const dark = root.dataset.theme ? root.dataset.theme === 'dark'
-      : matchMedia('(prefers-color-scheme: dark)').matches;
-    root.dataset.theme = dark ? 'light' : 'dark';
-  });
 
   // The legend: a line that is switched off is off in every chart that has it.
   function show(label, shown) {

@@ -12,7 +12,6 @@ from typing import Any
 from discreet.pages import (
     Command,
     Fixed,
-    asset,
     charts,
     escaped,
     facts,
@@ -20,6 +19,7 @@ from discreet.pages import (
     listed,
     odds,
     paragraphs,
+    script,
     script_policy,
     style,
     table,
@@ -228,13 +228,13 @@ def page(rows: Sequence[RunResult], name: str, commands: Mapping[str, str], made
         numbers = charts.numbers_of(some)
         return f"<div class='plots'>{''.join(_figure(chart, numbers) for chart in some)}</div>"
 
-    script = asset("report.js")
+    own = script("report")
     return filled(
         "report",
         title=escaped(f"Results in {name}"),
-        policy=escaped(script_policy(script)),
-        style=style("report"),
-        script=script,
+        policy=escaped(script_policy(own)),
+        style=style("controls", "report"),
+        script=own,
         facts=escaped(heading(inside.found, rows)),
         warnings=paragraphs_of_warnings(rows),
         summary=_summary_table(inside.found),
@@ -310,7 +310,7 @@ COLUMNS = (*report.PANEL, *OF_THE_MODEL, "epsilon", "episodes")
 def _summary_table(found: Sequence[Summary]) -> str:
     columns = (
         *("learner", "problem", "trust", "ε", "users", "seeds"),
-        *("regret ratio", "sd", "median", "worst seed", "last gap", "worst gap"),
+        *("regret ratio", "sd", "middle half", "95 % interval", "worst seed", "last gap", "worst gap"),
     )
     titles = list(report.panels(row for summary in found for row in summary.rows))
     names = {s.rows[0].id: label for label, group in grouped(found, COLUMNS).items() for s in group}
@@ -322,12 +322,20 @@ def _summary_table(found: Sequence[Summary]) -> str:
             summary.guarantee.epsilon,
             int(summary.settings["episodes"]),
             len(summary.rows),
-            *_fixed(summary.ratio, "mean", "sd", "median", "worst"),
+            *_fixed(summary.ratio, "mean", "sd", "iqm"),
+            _interval(summary.ratio),
+            *_fixed(summary.ratio, "worst"),
             *_fixed(summary.gap, "mean", "worst"),
         )
         for summary in found
     ]
     return table("All experiments, the best first", columns, lines)
+
+
+def _interval(spread: Variation | None) -> str | None:
+    """The bootstrap interval of the interquartile mean."""
+    found = None if spread is None else spread.interval
+    return None if found is None else f"{found.low:.4f}–{found.high:.4f}"
 
 
 def _problem(summary: Summary, titles: Sequence[str]) -> str:

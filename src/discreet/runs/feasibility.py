@@ -103,8 +103,10 @@ def _rounded(value: float) -> float:
 # A run --------------------------------------------------------------------------------------------------------------
 
 
-def forecast_run(build: Build, problem: Problem, feedback: Feedback | None = None) -> Forecast:
-    """Whether the people of a problem teach this learner."""
+def forecast_run(
+    build: Build, problem: Problem, feedback: Feedback | None = None, branching: float | None = None
+) -> Forecast:
+    """Whether the people of a problem teach this learner; `branching`: outcomes of a cell, where that is expected."""
     _, privatizer, schedule = build(problem)
 
     def again(size: float) -> tuple[Privatizer[Any], Schedule]:
@@ -112,7 +114,7 @@ def forecast_run(build: Build, problem: Problem, feedback: Feedback | None = Non
         _, other, times = build(replace(problem, **changed))
         return other, times
 
-    return forecast_noise(privatizer, statistic(problem, feedback), problem.num_episodes, schedule, again)
+    return forecast_noise(privatizer, statistic(problem, feedback), problem.num_episodes, schedule, again, branching)
 
 
 def forecast_noise(
@@ -121,6 +123,7 @@ def forecast_noise(
     num_episodes: int,
     schedule: Schedule,
     again: Again | None = None,
+    branching: float | None = None,
 ) -> Forecast:
     """The same for a privatizer and a schedule; `again` gives those of another epsilon, or rho."""
     if isinstance(spec, LossSpec):
@@ -129,7 +132,7 @@ def forecast_noise(
         return _forecast_losses(privatizer, spec, schedule)
     assert not isinstance(privatizer, LossPrivatizer)
     if isinstance(privatizer, (Reports, LocalReports, ShuffleReports)):
-        return _forecast_reports(privatizer, spec, num_episodes)
+        return _forecast_reports(privatizer, spec, num_episodes, branching)
     privatizer, spec = _plain(privatizer, spec)
     last = last_release(privatizer, spec, num_episodes, schedule)
     return _forecast_counts(privatizer, spec, num_episodes, schedule, *last, again)
@@ -302,15 +305,19 @@ def users_needed(
 
 
 def _forecast_reports(
-    privatizer: Reports | LocalReports | ShuffleReports, spec: CountSpec, num_episodes: int
+    privatizer: Reports | LocalReports | ShuffleReports, spec: CountSpec, num_episodes: int, branching: float | None
 ) -> Forecast:
     """Learners of reports lose about so many users per cell before they play well: more for cells with more outcomes.
 
-    Where it is not declared how many they have, both ends are told and the middle decides.
+    Where it is neither expected nor declared how many they have, both ends are told and the middle decides.
     """
+    if branching is not None and not 1 <= branching <= spec.num_states:
+        raise ValueError(f"branching is {branching:g}; it must lie between 1 and the {spec.num_states} states")
     K, cells = num_episodes, spec.stages * spec.num_states * spec.num_actions
-    lost = privatizer.users_lost(spec)
-    low, high = (privatizer.users_lost(spec, b) for b in branching_range(spec, privatizer.structure))
+    branching = None if spec.horizon == 1 else branching  # nobody needs to know what follows the only step
+    lost = privatizer.users_lost(spec, branching)
+    ends = (branching,) * 2 if branching is not None else branching_range(spec, privatizer.structure)
+    low, high = (privatizer.users_lost(spec, b) for b in ends)
     users = f"about {_rounded(lost):,.0f} users pass"
     if low < high:
         users = f"unknown branching: between {_rounded(low):,.0f} and {_rounded(high):,.0f} users pass"
@@ -466,13 +473,13 @@ def calibrate(
     neighbours: Neighbours = "replace",
     pooled: bool = False,
     rho: float | None = None,
+    branching: float | None = None,
 ) -> Calibration:
     """The noise of three equal families (visits, transitions, rewards) and a verdict: that of dp-ucbvi, or in the
-    shuffle model of shuffle-ucbvi.
+    shuffle model of shuffle-ucbvi. `branching`: outcomes of a cell on average, where that is expected (Spotlight).
 
-    joint, every episode: a tree; joint, epochs: one noise per epoch; local: noise on every user's report, and for
-    pure epsilon beside it what one sampled step per user would do; shuffle: noise bits of all users, the
-    families together at (ε, δ).
+    joint, every episode: a tree; joint, epochs: one noise per epoch; local: noise on every user's report, and at pure
+    epsilon beside it what one sampled step per user would do; shuffle: noise bits of all users, together at (ε, δ).
     """
     sizes = {"states": num_states, "actions": num_actions, "horizon": horizon, "episodes": num_episodes}
     for name, value in sizes.items():
@@ -529,7 +536,7 @@ def calibrate(
         families,
         stream.guarantee,
         forecast_run(build, problem),
-        forecast_run(spotlight, problem) if pure and model != "shuffle" else None,
+        forecast_run(spotlight, problem, branching=branching) if pure and model != "shuffle" else None,
         forecast_run(build, sampled) if local and budget.kind == "pure" else None,
     )
 
