@@ -97,7 +97,7 @@ def test_tuning_seeds_are_shown_alone_and_never_as_reported(folder, tmp_path):
     assert {line["runs"] for line in table(folder, "--role", "tuning")} == {1, 2}
     only = tmp_path / "only"
     results.write(replace(results.read(folder)[0], role="tuning"), only)
-    for command in ("results", "plot"):
+    for command in ("results", "plot", "report"):
         assert "are for tuning, and none may be reported" in invoke(command, only, code=2).stderr
     made = invoke("plot", folder, "--out", tmp_path / "a.svg").stdout
     assert "3 seeds each" in made

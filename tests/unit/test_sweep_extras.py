@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from discreet.results import curves, load
-from discreet.runs import results, sweeps
+from discreet.runs import engine, results
+from discreet.runs.claims import Claims
 from discreet.runs.sweeps import grid, run_cells
 
 SMALL = {"states": 3, "horizon": 3, "users": 60}
@@ -35,14 +36,14 @@ def folder(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("sweep") / "out"
     outcome = run_cells(sweep().cells(), out)
     assert (len(outcome.done), len(outcome.failed)) == (8, 1)
-    assert sweeps.Claims(sweeps.desk(out)).take("another-seed7")
+    assert Claims(engine.desk(out)).take("another-seed7")
     return out
 
 
 def test_the_folder_holds_results_only(folder):
     assert len(list(folder.iterdir())) == 8
     assert {path.suffix for path in folder.rglob("*")} == {".parquet"}
-    assert sweeps.desk(folder).exists()
+    assert engine.desk(folder).exists()
 
 
 if importlib.util.find_spec("pandas") is not None:

@@ -99,10 +99,9 @@ def reported(folder: Path, out: Path | None, figures: Path | None = None) -> tup
     from discreet.pages import charts
     from discreet.pages import report as pages
     from discreet.runs import results
+    from discreet.runs.report import reportable
 
-    rows = results.read(folder)
-    if not rows:
-        raise ValueError(f"there are no results in {str(folder)!r}; make some with `discreet run … --out {folder}`")
+    rows = reportable(folder)
     path = beside(folder, "report.html") if out is None else out
     if path.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"cannot write a page to {str(path)!r}: its ending must be .html")

@@ -16,7 +16,8 @@ from discreet.cli.running import NOT_A_RELEASE, tell_sources
 from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, show
 
 if TYPE_CHECKING:
-    from discreet.runs.sweeps import Cell, Outcome, Progress, Stored, Sweep
+    from discreet.runs.engine import Cell, Outcome, Progress, Stored
+    from discreet.runs.sweeps import Sweep
 
 FAILED = 1
 
@@ -59,17 +60,17 @@ def sweep(
 
     discreet results results/                                    tables of it
     """
-    from discreet.runs import report, results, sweeps
+    from discreet.runs import engine, report, results, sweeps
 
-    if only is not None and only not in sweeps.ROLES:
-        raise ValueError(f"--only is {only!r}; choose one of {', '.join(sweeps.ROLES)}")
+    if only is not None and only not in engine.ROLES:
+        raise ValueError(f"--only is {only!r}; choose one of {', '.join(engine.ROLES)}")
     planned = sweeps.read_sweep(file)
     cells = planned.cells(only)
     if not cells:
         raise ValueError(f'{str(file)!r} has no seeds for {only}; give it some, such as [seeds] {only} = "0:10"')
     for reason in planned.skipped:
         note(f"left out: {reason}")
-    stored = sweeps.Stored.of(out) if out.is_dir() else sweeps.Stored({}, {})
+    stored = engine.Stored.of(out) if out.is_dir() else engine.Stored({}, {})
     say_plan(planned, cells, stored, out)
     if dry_run:
         if as_json:
@@ -82,7 +83,7 @@ def sweep(
     if as_json:
         say_json(document(outcome, report.table(rows)))
     else:
-        for role in sweeps.ROLES:
+        for role in engine.ROLES:
             if chosen := [row for row in rows if row.role == role]:
                 show_tables(report.table(chosen), title(role))
         say(f"{len(outcome.done)} cells computed, {len(outcome.reused)} were there, {len(outcome.failed)} failed")
@@ -90,7 +91,7 @@ def sweep(
     for failure in outcome.failed[:10]:
         note(f"failed: {failure.cell.id}: {failure.error}")
     if outcome.failed:
-        note(f"what happened is in {sweeps.desk(out)}; the same command tries {len(outcome.failed)} cells again")
+        note(f"what happened is in {engine.desk(out)}; the same command tries {len(outcome.failed)} cells again")
         raise typer.Exit(FAILED)
 
 
@@ -189,7 +190,7 @@ def results(
     """
     from discreet.runs import report
     from discreet.runs import results as store
-    from discreet.runs.sweeps import ROLES, failures
+    from discreet.runs.engine import ROLES, failures
 
     if as_csv + as_latex + as_json > 1:
         raise ValueError("--csv, --latex and --json exclude each other; leave all but one out")
