@@ -572,7 +572,10 @@ BIG = """
     schedule = "every"
     seeds = {tuning = "90:92", reporting = "0:6"}
 """
-PROGRAM = "from discreet.cli import main; main()"
+PROGRAM = """
+import signal; signal.signal(signal.SIGINT, signal.default_int_handler)  # where tests run in the background
+from discreet.cli import main; main()
+"""
 
 
 def started(*arguments: object) -> subprocess.Popen[str]:
