@@ -173,7 +173,8 @@ def test_another_page_cannot_read_it(browser, server, tmp_path):
     assert tab.run(f"fetch({json.dumps(server.url)}).then(r => r.text()).catch(e => 'refused')") == "refused"
     assert tab.run(
         "new Promise(done => { const f = document.createElement('iframe'); "
-        f"f.onload = () => done(f.contentDocument === null); f.src = {json.dumps(server.url)}; document.body.append(f) }})"
+        f"f.onload = () => done(f.contentDocument === null); f.src = {json.dumps(server.url)}; "
+        "document.body.append(f) })"
     )
     tab.browser.events.clear()
     tab.close()

@@ -75,7 +75,7 @@ def _published(problem: Problem, shape: Literal["balls", "boxes"]) -> PublishedS
 
 def uc_o_reps(problem: Problem) -> Triple:
     """Full information: Private-UC-O-REPS; without a budget UC-O-REPS as published (paper), or ours (practical)."""
-    if problem.epsilon is None and problem.paper:  # [RM19], as recalled: η = √(ln(XA/H)/K)
+    if not problem.private and problem.paper:  # [RM19], as recalled: η = √(ln(XA/H)/K)
         rate = math.sqrt(math.log(problem.layers.num_cells / problem.horizon) / problem.num_episodes)
         descent = RelativeEntropyDescent(_published(problem, "balls"), rate * problem.rate(1.0))
         return Triple(descent, ExactLosses(), _clocks(problem, problem.num_episodes))
