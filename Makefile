@@ -5,7 +5,7 @@ STAMP := .venv/installed
 # The published tables of ICU-Sepsis, 1 MB; what its package would bring along is not needed to read them.
 TABLES := 'icu-sepsis>=2,<3'
 
-.PHONY: help install demo test lint bench results-spotlight results-families docs clean results-online results-adversarial results-shuffle results-offline results-icu results-bounds test-spark test-browser
+.PHONY: help install demo test lint bench results-spotlight results-families docs clean results-online results-adversarial results-shuffle results-offline results-icu results-bounds results-figures test-spark test-browser
 
 help:
 	@echo "make demo     install, compare the learners on RiverSwim, write demo-regret.png"
@@ -19,6 +19,7 @@ help:
 	@echo "make results-adversarial  the table of docs/results-adversarial.md (up to 40 minutes, can be continued)"
 	@echo "make docs     rewrite docs/algorithms.md from the catalog, and the indexes of docs/papers from the docstrings"
 	@echo "make results-bounds  the tables and the picture of docs/bounds.md (five minutes)"
+	@echo "make results-figures  the figures of docs/figures.md in full (an hour, can be continued)"
 	@echo "make results-offline  measure what is learned from logs (resumable), tables in results/offline"
 	@echo "make results-icu      the tables of docs/icu-sepsis.md (up to 20 minutes, can be continued)"
 	@echo "make test-spark       install Spark, start a cluster on this machine, compare its counts with DuckDB's"
@@ -81,6 +82,10 @@ results-offline: install
 
 results-bounds: install
 	$(BIN)/python benchmarks/results_bounds.py
+
+results-figures: install
+	for figure in wzcw23-figure-4 qw22-figure-1a qw22-figure-1b; do $(BIN)/discreet reproduce $$figure || exit 1; done
+	$(BIN)/python benchmarks/results_figures.py results/figures
 
 results-icu: install
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/results_icu.py

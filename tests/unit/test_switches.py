@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -380,6 +382,15 @@ def test_r6_every_practical_form_is_named_as_ours():
         assert (entry.practical == "discreet's own learner") == (two and entry.source != "ours")
         assert ("practical: discreet's own learner" in forms(entry)) == (entry.practical is not None)
     assert sum(entry.practical is not None for entry in ALGORITHMS.values()) > 15
+
+
+def test_r6_the_readme_says_of_every_learner_what_is_printed_and_what_is_ours():
+    page = (Path(__file__).parents[2] / "README.md").read_text()
+    rows = [line.strip().strip("|").split("|") for line in page.splitlines() if line.startswith("  | `")]
+    ours = {name: last for names, _, last in rows for name in re.findall("`([^`]+)`", names)}
+    assert set(ours) == set(ALGORITHMS)
+    for name, entry in ALGORITHMS.items():
+        assert ("discreet's own" in ours[name] or "without noise" in ours[name]) == (entry.practical is not None)
 
 
 #: Of β, what the widths of noise may fail with: [QW23] Asm. 3.1; [WZCW23] Asm. 1; [BTZCC25] Asm. 4; [BZZDTCC24]

@@ -58,7 +58,10 @@ def fit(
         ),
     ] = "auto",
     mode: Annotated[
-        str, typer.Option("--constants", "--mode", help="Constants: practical (ours), or paper (as printed).")
+        str,
+        typer.Option(
+            "--constants", "--mode", help="Constants: practical (discreet's own learner), or paper (as printed)."
+        ),
     ] = "practical",
     noise: Annotated[
         str, typer.Option(help="true, or printed: the paper's scale, for dp-apvi with known rewards the same.")
