@@ -14,29 +14,18 @@ from discreet.cli import app
 from discreet.offline.claims import problems_of
 from discreet.privacy.accounting import Budget, epsilon_of
 from discreet.privacy.trust.linear import LinearMoments, printed_bounds, printed_noise
+from oracles_offline import as_csv, random_log
 
 H, S, A = 4, 2, 2
 ONE = Budget.zcdp(1.0)
 FEATURES = np.eye(S * A).reshape(S, A, S * A)
-
-
-def logged(users: int = 300) -> dict:
-    rng = np.random.default_rng(1)
-    states = rng.integers(0, S, (users, H + 1))
-    return {
-        "user": np.repeat(np.arange(users), H),
-        "step": np.tile(np.arange(H), users),
-        "state": states[:, :-1].ravel(),
-        "action": rng.integers(0, A, users * H),
-        "reward": rng.integers(0, 2, users * H).astype(float),
-        "next_state": states[:, 1:].ravel(),
-    }
+LOG = random_log(S, A, H, 300)
 
 
 def fitted(budget: Budget = ONE, **more) -> discreet.Fitted:
     log = discreet.LogFormat(S, A, H, episodes_per_user=more.pop("episodes_per_user", 1))
     said = {"algorithm": "dp-vapvi", "features": FEATURES, "seed": 0, "noise": "printed", "anyway": True} | more
-    return discreet.fit(logged(), log, budget, **said)
+    return discreet.fit(LOG, log, budget, **said)
 
 
 def pair_cost(rho: float, horizon: int, part: str, step: int, split: int, rng: np.random.Generator) -> float:
@@ -139,8 +128,7 @@ def test_noise_does_not_move_the_constants_of_a_fit():
 
 def test_the_ledger_beside_a_log_records_what_is_truly_spent(tmp_path):
     path, out = tmp_path / "log.csv", tmp_path / "policy"
-    rows = zip(*logged().values(), strict=True)
-    path.write_text("\n".join([",".join(logged()), *(",".join(map(str, row)) for row in rows)]) + "\n")
+    path.write_text(as_csv(LOG))
     np.save(tmp_path / "phi.npy", FEATURES)
     said = (
         f"fit {path} --states 2 --actions 2 --horizon 4 --algorithm dp-vapvi --rho 1 --noise printed --anyway "
