@@ -153,7 +153,7 @@ def settled(
         return False, "allow-pooled is for printed constants on pooled counts"
     if option == "pooled" and pooled_paper and "allow_pooled" in entry.options and not said["allow_pooled"]:
         return False, f"the printed constants of {name} are for counts of every step, unless --allow-pooled is said"
-    if mode == "paper" and option == "schedule" and (entry.private or entry.heavy):
+    if mode == "paper" and option == "schedule":
         return "every", f"in paper mode {name} plans after every episode"
     return None
 

@@ -70,6 +70,13 @@ def fit(
     confidence_scale: Annotated[
         float | None, typer.Option(help="Factor on what is taken off for doubt.", show_default="the learner's")
     ] = None,
+    beta: Annotated[
+        float | None,
+        typer.Option(
+            help="How often what is taken off and the widths of noise may fail.",
+            show_default="0.1, in widths of practical constants 0.01",
+        ),
+    ] = None,
     split: Annotated[
         bool, typer.Option("--split", help="dp-vapvi, vapvi: half of the users for the variances.")
     ] = False,
@@ -180,6 +187,7 @@ def fit(
             allow_pooled=allow_pooled,
             bonus=kind,
             confidence_scale=confidence_scale,
+            beta=beta,
             neighbours=one_of("--neighbours", said["neighbours"]),
             rewards=known,
             initial=start,
