@@ -24,6 +24,10 @@ LossEstimator = Literal["corrected", "paper"]
 THRESHOLDS = (2.0**-6, 2.0**12)
 
 
+#: β, how often all that a learner relies on may fail, where none is said.
+FAILURE = 0.1
+
+
 def grid_for(num_episodes: int) -> float:
     """A power of two, at most 1/K (½ for one): rounding to it moves the sum of K rewards, or losses, by at most ½."""
     return 2.0 ** -max(num_episodes - 1, 1).bit_length()
@@ -125,11 +129,11 @@ class Problem:
     @property
     def failure(self) -> float:
         """β of logarithms in bonuses."""
-        return 0.1 if self.beta is None else self.beta
+        return FAILURE if self.beta is None else self.beta
 
     def width_failure(self, share: float) -> float:
-        """Of the widths of noise: the paper's share of β."""
-        return 0.01 if self.beta is None else min(share * self.beta, 0.5)
+        """Of the widths of noise: the paper's share of β; with our own constants 0.01, unless a β is said."""
+        return 0.01 if self.beta is None and not self.paper else min(share * self.failure, 0.5)
 
     def rate(self, default: float) -> float:
         """Factor on the learning rate of the theorem."""

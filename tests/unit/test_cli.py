@@ -199,8 +199,10 @@ def test_plot_draws_and_says_where(tmp_path):
     picture = tmp_path.parent / f"{tmp_path.name}-regret.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert str(picture) in result.stdout.replace("\n", "")
-    invoke("plot", tmp_path, "--out", tmp_path / "pictures" / "curves.svg")
-    assert "<svg" in (tmp_path / "pictures" / "curves.svg").read_text()
+    invoke("plot", tmp_path, "--out", tmp_path.parent / "pictures" / "curves.svg")
+    assert "<svg" in (tmp_path.parent / "pictures" / "curves.svg").read_text()
+    assert "lies among the results" in refused("plot", tmp_path, "--out", tmp_path / "pictures" / "curves.svg")
+    assert [path.suffix for path in tmp_path.iterdir()] == [".parquet"]
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
     assert "broken.parquet" in refused("plot", tmp_path)
 

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import matplotlib.image
 import numpy as np
 import pytest
+from matplotlib.collections import PathCollection, PolyCollection
 
 from discreet.privacy.accounting import no_privacy
 from discreet.runs import report, results, statistics
@@ -127,7 +128,12 @@ def test_the_figure_holds_the_curves(folder):
     for curve in report.curves(rows):
         np.testing.assert_array_equal(lines[curve.label].get_xdata(), curve.episodes)
         np.testing.assert_array_equal(lines[curve.label].get_ydata(), curve.mean)
-    assert len(axes.collections) == 2  # one band each
+    bands = [each for each in axes.collections if isinstance(each, PolyCollection)]
+    assert len(bands) == 2  # one each
+    marks = [each.get_offsets().tolist() for each in axes.collections if isinstance(each, PathCollection)]
+    gaps = {summary.label: summary.gap.mean for summary in report.summaries(rows)}
+    assert marks == [[[200.0, gaps[curve.label]]] for curve in report.curves(rows)]
+    assert "gap of the last policy" in axes.get_legend().get_title().get_text()
 
 
 def test_many_learners_stay_apart():

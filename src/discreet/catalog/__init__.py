@@ -49,6 +49,12 @@ class Algorithm:
     features: bool = False  # offline: learns from features of states and actions
     zcdp: tuple[str, ...] = ()  # the models in which its noise may be Gaussian, for a budget in rho
 
+    @property
+    def practical(self) -> str | None:
+        """What its default form is, where `source` is that of the other one only; None where there is one form."""
+        two = self.source != "ours" if self.runner == "offline" else "mode" in self.options
+        return "discreet's own learner" if two else None
+
 
 MODES = ("practical", "paper")
 NOISES = ("true", "printed")
@@ -147,7 +153,7 @@ def settled(
         return False, "allow-pooled is for printed constants on pooled counts"
     if option == "pooled" and pooled_paper and "allow_pooled" in entry.options and not said["allow_pooled"]:
         return False, f"the printed constants of {name} are for counts of every step, unless --allow-pooled is said"
-    if mode == "paper" and option == "schedule" and (entry.private or entry.heavy):
+    if mode == "paper" and option == "schedule":
         return "every", f"in paper mode {name} plans after every episode"
     return None
 
@@ -240,15 +246,15 @@ ONLINE = ("joint", "local")
 TRUST = ("joint", "two-servers", "local", "shuffle")
 # fmt: off
 _ALGORITHMS: tuple[Algorithm, ...] = (
-    _acts("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _PLAIN),
-    _acts("ucbvi-bernstein", "optimistic value iteration, Bernstein bonus", "[AOM17] bonus 2", _PLAIN),
-    _acts("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _PLAIN | _RATE),
+    _acts("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1, recalled", _PLAIN),
+    _acts("ucbvi-bernstein", "optimistic value iteration, Bernstein bonus", "[AOM17] bonus 2, recalled", _PLAIN),
+    _acts("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20], recalled", _PLAIN | _RATE),
     _acts("spotlight", "one targeted report per user (ours)", "ours", _REPORTS, "ucbvi-bernstein", TRUST),
     _acts("dp-ucbvi", "private value iteration, Bernstein bonus", "[QW23] Alg. 1",
           _COUNTS | _PRINTED | {"bonus"}, "ucbvi-bernstein", zcdp=ONLINE),
-    _acts("private-ucb-vi", "private value iteration, Hoeffding bonus", "[CZ22]",
+    _acts("private-ucb-vi", "private value iteration, Hoeffding bonus", "[CZ22], in part recalled",
           _COUNTS | _PRINTED, "ucbvi", zcdp=ONLINE),
-    _acts("private-ucb-po", "private policy optimisation", "[CZ22]",
+    _acts("private-ucb-po", "private policy optimisation", "[CZ22], in part recalled",
           _COUNTS | _PRINTED | _RATE, "oppo", zcdp=ONLINE),
     _acts("private-heavy-ucbvi", "private value iteration, heavy-tailed rewards", "[WZCW23] Alg. 1",
           _HEAVY | _PRINTED, "heavy-ucbvi", build=_recipe("heavy", False, True), heavy=True),
@@ -264,7 +270,7 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
           _BITS | _PRINTED, "ucbvi-bernstein", ("shuffle",)),
     _acts("sdp-pe", "policy elimination on shuffled bits, tiny problems", "[BTZCC25] Alg. 1–4",
           _ELIMINATION | _PRINTED | {"honest"}, "apeve", ("shuffle",), _recipe("elimination", True), staged=True),
-    _acts("apeve", "sdp-pe without noise, tiny problems", "[BTZCC25] without noise, not [QYMW22]",
+    _acts("apeve", "policy elimination without privacy, tiny problems", "[QYMW22], recalled",
           _ELIMINATION, build=_recipe("elimination", False), staged=True),
     _acts("private-uc-o-reps", "adversarial losses, all of them seen", "[BZZDTCC24] Alg. 1",
           _LOSSES | _PRINTED | {"losses"}, "uc-o-reps", build=_against("uc_o_reps"), feedback="full",
@@ -272,11 +278,11 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
     _acts("private-uob-lbps", "adversarial losses, seen along the way", "[BZZDTCC24] Alg. 3",
           _LOSSES | _PRINTED | {"losses", "estimator"}, "uob-lbps", build=_against("uob"), feedback="bandit",
           zcdp=ONLINE),
-    _acts("uc-o-reps", "private-uc-o-reps without noise", "[BZZDTCC24] without noise, not [RM19]",
+    _acts("uc-o-reps", "adversarial losses, all of them seen, no privacy", "[RM19], recalled",
           _LOSSES, build=_against("uc_o_reps"), feedback="full"),
     _acts("uob-lbps", "private-uob-lbps without noise", "[BZZDTCC24] without noise",
           _LOSSES | {"estimator"}, build=_against("uob"), feedback="bandit"),
-    _acts("uob-reps", "uob-lbps with entropy for its barrier", "ours without noise, not [JJLSY20]",
+    _acts("uob-reps", "adversarial losses, seen along the way, no privacy", "[JJLSY20], recalled",
           _LOSSES | {"estimator"}, build=_against("uob", "entropy"), feedback="bandit"),
     _acts("follow-the-leader", "best policy for the losses so far; a baseline", "folklore",
           frozenset({"adversary"}), build=_against("follow_the_leader"), feedback="full"),
@@ -299,8 +305,8 @@ _ALGORITHMS += (
     _from_logs(
         "dp-vapvi", "pessimistic regression, variance weights", "[QW22] Alg. 2", _learner("vapvi"), "vapvi", True
     ),
-    _from_logs("apvi", "pessimistic value iteration on counts", "[YW21]", _learner("apvi")),
-    _from_logs("pevi", "pessimistic regression", "[JYW21]", _learner("pevi"), features=True),
+    _from_logs("apvi", "pessimistic value iteration on counts", "[YW21], recalled", _learner("apvi")),
+    _from_logs("pevi", "pessimistic regression", "[JYW21], recalled", _learner("pevi"), features=True),
     _from_logs("vapvi", "pessimistic regression, variance weights", "[YDWW22]", _learner("vapvi"), features=True),
 )
 

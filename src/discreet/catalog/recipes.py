@@ -40,7 +40,7 @@ from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
 
 
 def plain_schedule(problem: Problem) -> Schedule:
-    return EveryEpisode() if problem.schedule == "every" else GeometricEpochs()
+    return EveryEpisode() if problem.paper or problem.schedule == "every" else GeometricEpochs()
 
 
 def _azar(problem: Problem, kind: BonusKind, default: float) -> Triple:
@@ -252,7 +252,7 @@ def elimination(problem: Problem, private: bool) -> Triple:
         raise ValueError("policies are eliminated on counts per step; leave --pooled out")
     K, facts = problem.num_episodes, problem.structure
     if problem.paper:
-        agent = PolicyElimination(K, facts, problem.scale(1.0))
+        agent = PolicyElimination(K, facts, problem.scale(1.0), roots=not private)
     else:
         first = min(128 * problem.horizon * problem.num_states * problem.num_actions, K // 8)
         agent = PolicyElimination(K, facts, problem.scale(0.1), 1e-3, 1e-3, shift=False, exploit=True, first=first)

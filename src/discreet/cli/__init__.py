@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from discreet.cli import columns, listing, offline, privacy, reproducing, running, showing, theory
+from discreet.cli import columns, listing, offline, privacy, reproducing, running, showing, sweeping, theory
 from discreet.cli.settings import LearnerCommand
 from discreet.cli.terminal import Commands, say
 
@@ -50,6 +50,10 @@ def _start(
 
     discreet plot results/                   draw their learning curves
 
+    discreet sweep sweep.toml --out results/          many experiments at once
+
+    discreet results results/                tables of them
+
     discreet report results/                 everything they say, as one page
 
     discreet calibrate --epsilon 1           what would privacy cost?
@@ -64,6 +68,8 @@ app.command("algorithms")(listing.algorithms)
 app.command("envs")(listing.envs)
 app.command("run", cls=LearnerCommand)(running.run)
 app.command("plot")(running.plot)
+app.command("sweep")(sweeping.sweep)
+app.command("results")(sweeping.results)
 app.command("report")(showing.report)
 app.command("explore")(showing.explore)
 app.command("demo")(running.demo)

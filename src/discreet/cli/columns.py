@@ -8,30 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from discreet.cli.logs import declared, mapped, numbered, source_of
-from discreet.cli.options import (
-    ColumnNames,
-    DatabaseTable,
-    Declare,
-    Delta,
-    EarlyEnd,
-    EndedPays,
-    Engine,
-    EpisodesPerUser,
-    FirstStep,
-    Horizon,
-    Interval,
-    Json,
-    Logs,
-    Named,
-    Pooled,
-    Propensity,
-    RewardRange,
-    State,
-    Time,
-    Users,
-    budget_of,
-    spoken,
-)
+from discreet.cli.options import LOG, DatabaseTable, Delta, Json, Logs, budget_of, spoken, taking
 from discreet.cli.terminal import note, say, say_json, show, working
 
 if TYPE_CHECKING:
@@ -75,32 +52,16 @@ def declare(
     note(f"written: {out}; fill it in")
 
 
+@taking(LOG)
 def check(
     context: typer.Context,
     logs: Logs,
-    declare: Declare = None,
-    state: State = None,
-    states: Named = None,
-    actions: Named = None,
-    horizon: Horizon = None,
-    pooled: Pooled = False,
-    episodes_per_user: EpisodesPerUser = 1,
-    columns: ColumnNames = "",
-    first_step: FirstStep = 0,
-    reward_range: RewardRange = "0:1",
-    early_end: EarlyEnd = "absorb",
-    ended_pays: EndedPays = 0.0,
-    propensity: Propensity = None,
-    time: Time = None,
-    interval: Interval = None,
     epsilon: Annotated[
         float | None, typer.Option(help="With columns: for the bins that this budget would buy.")
     ] = None,
     delta: Delta = 0.0,
-    users: Users = None,
-    table: DatabaseTable = None,
-    engine: Engine = "duckdb",
     as_json: Json = False,
+    **said: Any,
 ) -> None:
     """What a log holds, before anything is spent on it: rows that would be lost, by column and reason.
 
@@ -120,15 +81,15 @@ def check(
     from discreet.people.stays import DeclaredLog
 
     declaration = declared(context)
-    source, grid, number = source_of(logs, engine), None, users
+    source, grid, table, number = source_of(logs, said["engine"]), None, said["table"], said["users"]
     what: Declaration | LogFormat | None = declaration
     with working("reading the log"):
         if declaration is not None and epsilon is not None:
-            number = DeclaredLog(source, declaration, table).num_users if users is None else users
-            grid = declaration.grid(number, budget_of(epsilon, delta, None))
+            number = DeclaredLog(source, declaration, table).num_users if number is None else number
+            grid = declaration.grid(number, budget_of(epsilon, delta))
         elif declaration is None and spoken(context, ("states", "actions", "horizon")):
             what = numbered(context)
-        found = checking.check(source, what, table, grid=grid, columns=mapped(columns))
+        found = checking.check(source, what, table, grid=grid, columns=mapped(said["columns"]))
     if as_json:
         say_json({**found.to_json(), "grid": None if grid is None else grid_json(grid)})
         return

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,35 +15,20 @@ from discreet.cli.columns import show_grid
 from discreet.cli.comparing import ASKED, HeldOut, LearnedFrom, Rollout, compare
 from discreet.cli.logs import declared, numbered, read_features, read_rewards, read_successors, source_of, start_of
 from discreet.cli.options import (
-    ColumnNames,
+    LOG,
+    RELEASE,
+    WRITTEN,
     DatabaseTable,
-    Declare,
-    Delta,
-    EarlyEnd,
-    EndedPays,
-    Engine,
-    EpisodesPerUser,
-    FirstStep,
-    Horizon,
+    Folder,
     Instance,
-    Interval,
     Json,
-    Ledger,
     Logs,
-    Named,
-    Neighbours,
-    Pooled,
     Propensity,
-    RewardRange,
-    Rho,
-    Seed,
-    Sign,
-    State,
-    Time,
     Users,
     budget_of,
     one_of,
     spoken,
+    taking,
 )
 from discreet.cli.terminal import compilation_notice, interrupted, note, say, say_json, working
 
@@ -61,21 +46,11 @@ CHOSEN = {
 }
 
 
+@taking({**LOG, **RELEASE})
 def fit(
     context: typer.Context,
     logs: Logs,
     out: Annotated[Path, typer.Option(help="Folder for the policy and its certificate.", show_default=False)],
-    states: Named = None,
-    actions: Named = None,
-    horizon: Horizon = None,
-    declare: Declare = None,
-    state: State = None,
-    propensity: Propensity = None,
-    time: Time = None,
-    interval: Interval = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget per user.")] = None,
-    delta: Delta = 0.0,
-    rho: Rho = None,
     algorithm: Annotated[
         str,
         typer.Option(
@@ -83,7 +58,10 @@ def fit(
         ),
     ] = "auto",
     mode: Annotated[
-        str, typer.Option("--constants", "--mode", help="Constants: practical (ours), or paper (as printed).")
+        str,
+        typer.Option(
+            "--constants", "--mode", help="Constants: practical (discreet's own learner), or paper (as printed)."
+        ),
     ] = "practical",
     noise: Annotated[
         str, typer.Option(help="true, or printed: the paper's scale, for dp-apvi with known rewards the same.")
@@ -92,18 +70,19 @@ def fit(
     confidence_scale: Annotated[
         float | None, typer.Option(help="Factor on what is taken off for doubt.", show_default="the learner's")
     ] = None,
+    beta: Annotated[
+        float | None,
+        typer.Option(
+            help="How often what is taken off and the widths of noise may fail.",
+            show_default="0.1, in widths of practical constants 0.01",
+        ),
+    ] = None,
     split: Annotated[
         bool, typer.Option("--split", help="dp-vapvi, vapvi: half of the users for the variances.")
     ] = False,
-    pooled: Pooled = False,
     allow_pooled: Annotated[
         bool, typer.Option("--allow-pooled", help="Printed constants on pooled counts, which no paper has.")
     ] = False,
-    neighbours: Neighbours = "replace",
-    episodes_per_user: EpisodesPerUser = 1,
-    columns: ColumnNames = "",
-    first_step: FirstStep = 0,
-    reward_range: RewardRange = "0:1",
     rewards: Annotated[
         Path | None,
         typer.Option(help="Known rewards: a CSV file with state, action, reward (scaled to [0, 1]), perhaps step."),
@@ -125,26 +104,9 @@ def fit(
             help="With --pooled: plan for so many steps, though only --horizon count.", show_default="horizon"
         ),
     ] = None,
-    early_end: EarlyEnd = "absorb",
-    ended_pays: EndedPays = 0.0,
-    users: Users = None,
     trust_bounds: Annotated[
         bool, typer.Option("--trust-bounds", help="Do not enforce the bounds per user; the certificate says so.")
     ] = False,
-    table: DatabaseTable = None,
-    engine: Engine = "duckdb",
-    seed: Seed = None,
-    sign: Sign = None,
-    ledger: Ledger = None,
-    total_epsilon: Annotated[
-        float | None,
-        typer.Option(help="Refuse what brings all releases in the ledger above this, now and from now on."),
-    ] = None,
-    purpose: Annotated[str | None, typer.Option(help="For the ledger and the certificate: what it is for.")] = None,
-    operator: Annotated[
-        str | None,
-        typer.Option(help="For the ledger and the certificate: who releases.", show_default="in the ledger: you"),
-    ] = None,
     safe: Annotated[
         bool, typer.Option("--safe", help="Declared columns: do what most people do, and nothing else.")
     ] = False,
@@ -156,6 +118,7 @@ def fit(
         bool, typer.Option("--anyway", help="Go on where the users are far too few for the budget.")
     ] = False,
     as_json: Json = False,
+    **said: Any,
 ) -> None:
     """Learn a policy from logged trajectories and write it with a certificate of its privacy.
 
@@ -199,19 +162,23 @@ def fit(
         log = numbered(context)
         known = None if rewards is None else read_rewards(rewards, log)
         start = None if initial is None else start_of(initial, log)
-    if seed is not None and seed < 0:
-        raise ValueError(f"--seed is {seed}; it must be at least 0")
+    if said["seed"] is not None and said["seed"] < 0:
+        raise ValueError(f"--seed is {said['seed']}; it must be at least 0")
     kind = penalty_of(bonus)
     budget = None
-    if algorithm not in offline.OPEN or epsilon is not None or rho is not None or delta:
-        budget = budget_of(epsilon, delta, rho)
-    certificate.check_folder(out, sign)
+    stated = said["epsilon"], said["delta"], said["rho"]
+    if algorithm not in offline.OPEN or stated != (None, 0.0, None):
+        budget = budget_of(*stated)
+    certificate.check_folder(out, said["sign"])
     if repairs is not None and repairs.is_dir():
         raise ValueError(f"--repairs is {repairs}, a folder; expected a file")
-    where = ledger if ledger is not None else spending.beside(logs)
+    where = said["ledger"] if said["ledger"] is not None else spending.beside(logs)
+    written = {name: said[name] for name in WRITTEN}
+    if said["engine"] != "duckdb":
+        written["ledger"] = where
     with unwritten(), compilation_notice(), working("reading the log and planning"):
         fitted = offline.fit(
-            source_of(logs, engine),
+            source_of(logs, said["engine"]),
             log,
             budget,
             algorithm=algorithm,
@@ -220,24 +187,21 @@ def fit(
             allow_pooled=allow_pooled,
             bonus=kind,
             confidence_scale=confidence_scale,
-            neighbours=one_of("--neighbours", neighbours),
+            beta=beta,
+            neighbours=one_of("--neighbours", said["neighbours"]),
             rewards=known,
             initial=start,
             features=None if features is None else read_features(features),
             split=split,
             successors=None if known_successors is None else read_successors(known_successors),
             plan_horizon=plan_horizon,
-            seed=seed,
-            table=table,
-            ledger=ledger if engine == "duckdb" else where,
-            total_epsilon=total_epsilon,
-            purpose=purpose,
-            operator=operator,
-            num_users=users if declare is not None or state else None,
+            table=said["table"],
+            num_users=said["users"] if said["declare"] is not None or said["state"] else None,
             safe=safe,
             anyway=anyway,
+            **written,
         )
-        fitted.save(out, sign)
+        fitted.save(out, said["sign"])
     if repairs is not None:
         counted = {"not_private": "for whoever holds the log", **vars(fitted.repairs)}
         repairs.write_text(json.dumps(counted, indent=2) + "\n", encoding="utf-8")
@@ -259,12 +223,16 @@ def fit(
         show_grid(fitted.policy.grid, document["unit"]["users"], chosen != "one-hot")
         say(f"policy: {CHOSEN[chosen]}")
     say(f"guarantee: {document['guarantee']['sentence']}, {document['unit']['users']:,} users")
+    from discreet.offline.claims import THRESHOLDED
+
     worth = document["estimate"]
     say(f"known: {100 * worth['covered_state_actions']:.0f} % of the state-action pairs")
     for name, key in (("estimated", "value_estimate"), ("cautious", "value_cautious")):
         if worth[key] is not None:
             least, most = worth["possible_values"]
             bound = f"surely at least {worth['value_lower']:.4g} (possible: {least:.4g} to {most:.4g})"
+            if THRESHOLDED in worth["values_are"]:
+                bound = f"without a lower bound (possible: {least:.4g} to {most:.4g})"
             say(f"{name} value: {worth[key]:.4g} in units of the reward, {bound}")
             break
 
@@ -289,7 +257,7 @@ def penalty_of(text: str) -> BonusKind:
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(help="A folder that `discreet fit` has written.", show_default=False)],
+    folder: Folder,
     allow_simulation: Annotated[
         bool, typer.Option("--allow-simulation", help="Accept a fit whose noise came from a seed.")
     ] = False,
@@ -340,9 +308,10 @@ def verify(
         raise typer.Exit(ALTERED)
 
 
+@taking(RELEASE)
 def evaluate(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="A folder that `discreet fit` has written.", show_default=False)],
+    folder: Folder,
     env: Annotated[
         str | None, typer.Option(help="Evaluate exactly in this environment.", show_default="the policy's release")
     ] = None,
@@ -351,23 +320,12 @@ def evaluate(
     instance: Instance = 0,
     log: HeldOut = None,
     rollout: Rollout = 0.25,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget per user of the --log.")] = None,
-    delta: Delta = 0.0,
-    rho: Rho = None,
-    neighbours: Neighbours = "replace",
     propensity: Propensity = None,
     learned_from: LearnedFrom = None,
     users: Users = None,
     table: DatabaseTable = None,
-    seed: Seed = None,
-    sign: Sign = None,
-    ledger: Ledger = None,
-    total_epsilon: Annotated[
-        float | None, typer.Option(help="Refuse what brings all releases in the ledger above this.")
-    ] = None,
-    purpose: Annotated[str | None, typer.Option(help="For the ledger: what it is for.")] = None,
-    operator: Annotated[str | None, typer.Option(help="For the ledger: who asks.", show_default="you")] = None,
     as_json: Json = False,
+    **said: Any,
 ) -> None:
     """What a policy is worth: exactly where a model exists, else as its own private release says.
 
@@ -385,20 +343,16 @@ def evaluate(
         compare(
             folder,
             log,
-            budget_of(epsilon, delta, rho),
+            budget_of(said["epsilon"], said["delta"], said["rho"]),
             as_json,
             rollout=rollout,
-            neighbours=one_of("--neighbours", neighbours),
+            neighbours=one_of("--neighbours", said["neighbours"]),
             propensity=propensity,
             num_users=users,
             table=table,
-            seed=seed,
-            ledger=ledger,
-            total_epsilon=total_epsilon,
             learned_from=learned_from or (),
-            purpose=purpose,
-            operator=operator,
-            key=sign,
+            key=said["sign"],
+            **{name: said[name] for name in WRITTEN},
         )
         return
     for option in spoken(context, ASKED):

@@ -19,7 +19,7 @@ INTERRUPTED = 130
 NOBODY_READS = 141
 QUERY_STOPPED = "Query interrupted"  # what DuckDB makes of Ctrl-C
 #: What an interrupted command leaves, where it is not nothing.
-KEPT = dict.fromkeys(("run", "demo", "reproduce"), "seeds that were finished are kept")
+KEPT = dict.fromkeys(("run", "demo", "reproduce", "sweep"), "seeds that were finished are kept")
 
 
 class Output(Console):
@@ -34,9 +34,12 @@ def say(*things: Any) -> None:
     Output(highlight=False, soft_wrap=True).print(*things, markup=False)
 
 
-def show(renderable: Any) -> None:
-    """A table, to standard output."""
-    Output(highlight=False).print(renderable)
+def show(renderable: Any, wide: bool = False) -> None:
+    """A table, to standard output; a wide one is folded for terminals only."""
+    console = Output(highlight=False)
+    if wide and not console.is_terminal:
+        console.width = 200
+    console.print(renderable)
 
 
 def note(text: str) -> None:

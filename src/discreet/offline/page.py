@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from discreet.offline.claims import MEANING, NOT_PRIVATE, SIMULATED, simulated, unprotected
+from discreet.offline.claims import MEANING, NOT_PRIVATE, SIMULATED, THRESHOLDED, simulated, unprotected
 from discreet.offline.declaration import Grid
 from discreet.pages import escaped, listed, odds, paragraphs, style
 from discreet.policy import AS_NOW, NOT_KNOWN, Policy
@@ -97,7 +97,11 @@ def merit(document: Mapping[str, Any]) -> list[str]:
             f"From the same private release the policy seems to earn {_text(found['value_estimate'])} per stay, "
             f"where {_text(low)} to {_text(high)} is possible."
         )
-    if found["value_lower"] is not None:
+    if THRESHOLDED in found["values_are"]:
+        lines.append(
+            f"{_capital(THRESHOLDED)}. Whether it is better than what is done now can be asked of other people."
+        )
+    elif found["value_lower"] is not None:
         chance = 100 * (1 - found["failure_probability_of_the_lower_value"])
         nothing = found["value_lower"] <= low
         lines.append(

@@ -478,9 +478,8 @@ def calibrate(
     """The noise of three equal families (visits, transitions, rewards) and a verdict: that of dp-ucbvi, or in the
     shuffle model of shuffle-ucbvi. `branching`: outcomes of a cell on average, where that is expected (Spotlight).
 
-    joint, every episode: a tree; joint, epochs: one noise per epoch; local: noise on every user's report, and for
-    pure epsilon beside it what one sampled step per user would do; shuffle: noise bits of all users, the
-    families together at (ε, δ).
+    joint, every episode: a tree; joint, epochs: one noise per epoch; local: noise on every user's report, and at pure
+    epsilon beside it what one sampled step per user would do; shuffle: noise bits of all users, together at (ε, δ).
     """
     sizes = {"states": num_states, "actions": num_actions, "horizon": horizon, "episodes": num_episodes}
     for name, value in sizes.items():

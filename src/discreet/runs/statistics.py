@@ -9,7 +9,7 @@ none. Source: Agarwal et al. 2021, "Deep reinforcement learning at the edge of t
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from discreet.mdp import Floats
 
 #: Scores of one learner: environment → seed → score.
-Scores: TypeAlias = Mapping[Hashable, Mapping[int, float]]
+Scores: TypeAlias = Mapping[Any, Mapping[int, float]]
 #: From samples (…, n) to numbers (…).
 Statistic: TypeAlias = Callable[[Floats], Any]
 
@@ -166,7 +166,7 @@ def paired(
     return Paired(float(every.mean()), float(np.median(every)), interval, len(every))
 
 
-def _shared(ours: Scores, theirs: Scores) -> list[Hashable]:
+def _shared(ours: Scores, theirs: Scores) -> list[Any]:
     return sorted(ours.keys() & theirs.keys(), key=str)
 
 

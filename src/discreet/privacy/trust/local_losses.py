@@ -29,6 +29,7 @@ from discreet.privacy.trust.local import (
     CounterSums,
     check_local,
     check_relation,
+    sum_of_noises,
     summed_messages,
     summed_width,
     unary_entry,
@@ -69,7 +70,8 @@ class LocalLosses(LossPrivatizer):
     bit by her own coin and flipped with probability 1/(e^{ε/j}+1). With public losses all users report a step.
     Bandit: all users report a step together with a bit that is 1 with probability her loss there.
     `laplace` (paper mode) adds noise to all counters instead: DLap(2H/ε_N), DLap(2(H−1)/ε_T), DLap(XA/ε_L);
-    with `calibration="paper"` DLap(H/ε_f) for each, as printed, and the guarantee that this truly gives.
+    with `calibration="paper"` DLap(H/ε_f) for each, as printed, and the guarantee that this truly gives. Cumulative
+    losses are padded to K noises as in Alg. 4, unless as printed: their noise has then the same law after every user.
     A budget in ρ or (ε, δ) buys discrete Gaussian noise on all counters, of visits only with `laplace` (paper mode).
 
     Guarantee: ε-LDP, or ρ-zCDP, for any two records, losses.md.
@@ -88,6 +90,10 @@ class LocalLosses(LossPrivatizer):
         check_relation("replace", self.beta)
         if self.calibration == "paper" and not self.laplace:
             raise ValueError("the papers print a scale for Laplace noise on every counter only")
+
+    def padded(self, spec: LossSpec) -> bool:
+        """Whether sums of losses are filled up to K noises: in the form of the paper, but for its printed scale."""
+        return self.laplace and self.calibration == "true" and spec.feedback == "full" and not self.public_losses
 
     @property
     def counters(self) -> bool:
@@ -296,6 +302,9 @@ class LocalCounterLossStream(LocalStream):
         self._reports = CounterSums(list(self._families.values()), spec.tables, spec.layers.horizon * spec.units)
         self.encoder = self._reports.encoder
         self._visits = np.zeros(spec.sizes["visits"]) if privatizer.laplace else None
+        # Independent of everything and of no use to privacy: a seeded source, which may draw sums of noises.
+        fresh = noise.spawn() if noise.simulation else NoiseSource.seeded(np.random.SeedSequence())
+        self._padding = fresh if privatizer.padded(spec) else None
         K, beta, losses = spec.num_episodes, privatizer.beta / 3, self._families["losses"]
         counts = max(
             summed_width(family, K, beta)
@@ -324,9 +333,14 @@ class LocalCounterLossStream(LocalStream):
         return None if self._visits is None else visits, transitions
 
     def _sums_of_losses(self) -> Floats:
-        return np.asarray((self._reports.tables()[2] + self._public_sums) * self.spec.grid)
+        sums = self._reports.tables()[2] + self._public_sums
+        if self._padding is not None:
+            family, missing = self._families["losses"], self.spec.num_episodes - self._crowd.size
+            sums = sums + sum_of_noises(family.scale, missing, family.size, self._padding, family.mechanism)
+        return np.asarray(sums * self.spec.grid)
 
     def _errors(self) -> Errors:
         root, families, (counts, losses) = math.sqrt(self._crowd.size), self._families, self._widths
-        deviation = root * families["losses"].deviation * self.spec.grid
+        noises = self.spec.num_episodes if self._padding is not None else self._crowd.size
+        deviation = math.sqrt(noises) * families["losses"].deviation * self.spec.grid
         return Errors(root * families["transitions"].deviation, counts, deviation, losses)
