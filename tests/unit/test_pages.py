@@ -254,7 +254,7 @@ def test_the_guarantee_in_words_is_that_of_randomised_response():
     assert "but for a chance of 1e-06" in report.in_words(Guarantee("shuffle", 1.0, 1e-6))[1]
     (line,) = report.spent(ledger)
     assert line == (
-        "reports: one user moves it by at most 2 (L1) and enters one noisy value; integer Laplace noise of scale 2 "
+        "reports: one user moves it by at most 2 (L1) and enters one noisy value; integer Laplace noise (scale 2) "
         "hides that, at a cost of ε = 1."
     )
 
@@ -321,7 +321,7 @@ def test_the_command_writes_the_page_beside_the_folder_and_its_figures(folder, t
     root = tree(made.read_text("utf-8"))
     assert words(root.find("body/header/h1")) == "Results in results"
     assert (
-        "discreet run dp-ucbvi --env riverswim --states 3 --horizon 3 --episodes 200 --epsilon 4.0 --seeds 0:2"
+        "discreet run dp-ucbvi --env riverswim --states 3 --horizon 3 --episodes 200 --epsilon 4 --seeds 0:2"
         in words(root)
     )
     assert all(path.suffix == ".parquet" for path in folder.iterdir())

@@ -155,4 +155,5 @@ def _words(name: str, value: Any) -> list[str]:
     flag = next(iter(SETTINGS[name].flags), "--" + name.replace("_", "-"))
     if isinstance(value, bool):
         return [flag if value else flag.replace("--", "--no-", 1)]
-    return [flag, f"{value!r}" if isinstance(value, float) else str(value)]
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return [flag, short if not isinstance(value, float) or float(short) == value else repr(value)]

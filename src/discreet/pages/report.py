@@ -12,6 +12,7 @@ from typing import Any
 from discreet.pages import (
     Command,
     Fixed,
+    Range,
     charts,
     escaped,
     facts,
@@ -50,11 +51,15 @@ MECHANISMS = {
     "discrete-laplace": "integer Laplace noise",
     "gaussian": "Gaussian noise",
     "discrete-gaussian": "integer Gaussian noise",
+    "randomised-answer": "a randomised answer",
+    "randomised-response": "randomised answers",
+    "optimised-unary-encoding": "a randomised unary code",
+    "shuffled-bits": "the noise bits of a shuffled crowd",
 }
 MODELS = {
     "joint": "Users trust a curator, who sees their records and adds the noise; everybody else sees noisy sums only.",
     "central": "Users trust a curator, who sees their records and adds the noise.",
-    "local": "Users trust nobody: each randomises on the own device, and nothing else leaves it.",
+    "local": "Users trust nobody: each randomises on her own device, and nothing else leaves it.",
     "shuffle": "Users trust a mixer that forgets who sent what; every device adds a little noise before.",
     "two-servers": "Users trust that two servers do not work together; each sees shares that mean nothing alone.",
 }
@@ -311,7 +316,7 @@ COLUMNS = (*report.PANEL, *OF_THE_MODEL, "epsilon", "rho", "episodes")
 def _summary_table(found: Sequence[Summary]) -> str:
     columns = (
         *("learner", "problem", "trust", "ε", "users", "seeds"),
-        *("regret ratio", "sd", "middle half", "95 % interval", "worst seed", "last gap", "worst gap"),
+        *("ratio", "sd", "middle half", "95 % interval", "worst", "last gap", "worst gap"),
     )
     titles = list(report.panels(row for summary in found for row in summary.rows))
     names = {s.rows[0].id: label for label, group in grouped(found, COLUMNS).items() for s in group}
@@ -341,7 +346,7 @@ def _budget(guarantee: Guarantee) -> float | str:
 
 
 def _overall(rows: Sequence[RunResult]) -> str:
-    """Learners over all problems, where there are several: seeds are resampled within their problem."""
+    """Learners over the problems they were run on, where these are several; resampled within their problem."""
     lines = [
         (
             line["learner"],
@@ -353,16 +358,16 @@ def _overall(rows: Sequence[RunResult]) -> str:
             ),
         )
         for line in report.table(rows)
-        if line["environment"] == report.ALL
+        if line["environment"] == report.ALL and line["environments"] > 1
     ]
     columns = "learner", "problems", "runs", "middle half", "from", "to", "worst", "last gap, middle half"
     return table("Over all problems, with 95 % intervals", columns, lines) if lines else ""
 
 
-def _interval(spread: Variation | None) -> str | None:
+def _interval(spread: Variation | None) -> Range | None:
     """The bootstrap interval of the interquartile mean."""
     found = None if spread is None else spread.interval
-    return None if found is None else f"{found.low:.4f}–{found.high:.4f}"
+    return None if found is None else Range(f"{found.low:.4f}–{found.high:.4f}")
 
 
 def _problem(summary: Summary, titles: Sequence[str]) -> str:
@@ -437,7 +442,7 @@ def spent(guarantee: Guarantee) -> list[str]:
         times = "one noisy value" if entry.uses == 1 else f"{entry.uses} noisy values"
         lines.append(
             f"{entry.statistic}: one user moves it by at most {entry.sensitivity:,.4g} ({entry.norm.upper()}) and "
-            f"enters {times}; {noise} of scale {entry.scale:,.4g} hides that, at a cost of {cost}."
+            f"enters {times}; {noise} (scale {entry.scale:,.4g}) hides that, at a cost of {cost}."
         )
     return lines
 
