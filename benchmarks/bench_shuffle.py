@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from bench_loop import Row, cpu_seconds, row
 from discreet.agents.policy_elimination import Policies
 from discreet.people.counts import CountSpec
 from discreet.privacy.accounting import Budget
@@ -15,6 +14,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.shuffle import Shuffle
 from discreet.privacy.trust.shuffler import Shuffler, tally
 from discreet.problem import PublicStructure
+from measuring import Row, cpu_seconds, row
 
 
 def enumeration() -> Row:
@@ -38,18 +38,8 @@ def noise() -> list[Row]:
         (True, "basic composition of the printed τ", 15.0),
     ):
         other = math.sqrt(basic_bits(down, up, 1.0, 1e-6, printed)) / 2.0
-        found.append(
-            {
-                "name": "noise sd of shuffled counts, H=3, ε=1, δ=1e-6",
-                "ours": exact,
-                "baseline": other,
-                "baseline_name": name,
-                "unit": "sd",
-                "ratio": other / exact,
-                "target": target,
-                "met": other / exact >= target,
-            }
-        )
+        what = "noise sd of shuffled counts, H=3, ε=1, δ=1e-6"
+        found.append(row(what, exact, other, name, "sd", target, less=True))
     return found
 
 

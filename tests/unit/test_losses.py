@@ -168,7 +168,7 @@ def test_p8_a_user_whose_episode_cannot_be_read_reports_no_step(feedback):
     assert np.array_equal(items[0][~bad], items[1][~bad])
 
 
-def test_whole_loss_tables_move_by_every_cell_and_bandit_losses_by_two_per_step():
+def test_f8_whole_loss_tables_move_by_every_cell_and_bandit_losses_by_two_per_step():
     assert spec("full").sensitivity("replace")["losses"].l1 == 6 * spec().units
     assert spec("full").sensitivity("zero-out")["losses"].l1 == 6 * spec().units
     assert spec("bandit").sensitivity("replace")["losses"] == (4 * spec().units, 2.0 * spec().units)
@@ -271,8 +271,8 @@ def test_what_cannot_be_is_refused():
         LocalLosses(Budget.pure(1.0), public_losses=True).open(spec("bandit"), NoiseSource.seeded(0))
     with pytest.raises(ValueError, match="Gaussian"):
         CentralLosses(Budget.pure(1.0), losses="toeplitz")
-    with pytest.raises(ValueError, match="pure epsilon"):
-        LocalLosses(Budget.approximate(1.0, 1e-6))
+    with pytest.raises(ValueError, match="on every counter only"):
+        LocalLosses(Budget.pure(1.0), calibration="paper")
     stream = CentralLosses(Budget.pure(1.0)).open(spec(num_episodes=5), NoiseSource.seeded(0))
     with pytest.raises(ValueError, match="exceed the 5"):
         stream.add(*crowd(6))

@@ -152,6 +152,8 @@ SETTINGS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("dp-apvi", "apvi"), _TABULAR),
     **dict.fromkeys(("dp-pevi", "dp-vapvi", "pevi", "vapvi"), _LINEAR),
 }
+#: Learners with a failure probability, which their certificates name where it was said.
+FAILING = ("dp-apvi", "apvi", "dp-pevi", "pevi", "dp-vapvi")
 #: Statistics of the learner for declared columns, by part and in order; each part has its share of the budget.
 COLUMN_PARTS = {
     "behaviour": ("splits", "leaf actions"),
@@ -180,7 +182,13 @@ NEEDS = (
     r"|too few users: nothing but the most visited pairs can be learned; about [\d,]+ are needed))?"
 )
 THIN = "only {:.0f} % of the state-action pairs stand out of the noise"
+#: Why a release of what is above a threshold has no lower bound (privacy/trust/sparse.md).
+THRESHOLDED = (
+    "there are too many kinds of steps to hold how often each occurred: only those above a threshold of noise are "
+    "released, and what lies below may be more than what lies above, so that no lower bound follows from them"
+)
 OTHERS = (
+    re.escape(THRESHOLDED),
     r"the lower bound on the policy's value is [0-9.e+-]+, the least that is possible: the width of the release "
     r"proves nothing about it, which says little about how good it is",
     r"features were divided by their largest norm, [0-9.e+-]+",
@@ -235,7 +243,7 @@ def _key_problems(document: Mapping[str, Any]) -> list[str]:
     optional = {"declaration", "comparisons"} & set(document)
     expected: list[tuple[str, Any, frozenset[str]]] = [
         ("the certificate", document, KEYS[""] | ({"regressions"} if regressed else frozenset()) | optional),
-        ("algorithm", document["algorithm"], SETTINGS[name] | {"name", "why", "mode"}),
+        ("algorithm", document["algorithm"], SETTINGS[name] | {"name", "why", "mode"} | _said(document)),
     ]
     expected += [
         (key, document[key], KEYS[key])
@@ -252,6 +260,12 @@ def _key_problems(document: Mapping[str, Any]) -> list[str]:
         for key in sorted(set(section) ^ keys):
             problems.append(f"{where} has {'an unknown' if key in section else 'no'} {key!r}")
     return problems
+
+
+def _said(document: Mapping[str, Any]) -> set[str]:
+    """Settings of a learner that are named only where they were said."""
+    algorithm = document["algorithm"]
+    return {"beta"} & set(algorithm) if algorithm["name"] in FAILING else set()
 
 
 def _whole(section: Mapping[str, Any], key: str, least: int = 1) -> int:
@@ -566,6 +580,8 @@ def _text_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
         assumptions += [] if document["problem"]["successors_known"] is None else [KNOWN_SUCCESSORS]
     if document["guarantee"]["assumptions"] != assumptions:
         problems.append(f"the guarantee rests on {'; '.join(assumptions) or 'nothing'}, and says something else")
+    if "beta" in document["algorithm"] and not 0.0 < _number(document["algorithm"], "beta") < 1.0:
+        problems.append("a failure probability lies between 0 and 1")
     if not _why(str(document["algorithm"]["why"]), facts):
         problems.append("the learner was chosen for a reason that is none")
     covered = _number(estimate, "covered_state_actions")

@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -47,7 +47,7 @@ from discreet.privacy.trust.gains import (
     ReturnHistogram,
     noisy,
 )
-from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.local import LocalGaussian, LocalLaplace, LocalSampled
 from discreet.privacy.trust.noisy_max import noisy_max
 from discreet.privacy.trust.one_hot import OneHot
 from discreet.privacy.trust.shuffle import Shuffle
@@ -82,15 +82,14 @@ def _counts(
     return game
 
 
-def _local(calibration: Literal["true", "paper"]) -> Callable[[Settings], Game]:
+def _local(make: Callable[[Settings], LocalLaplace | LocalGaussian]) -> Callable[[Settings], Game]:
     """One user's report, replaced."""
 
     def game(s: Settings) -> Game:
         tables = CountTables(s.horizon, s.states, s.actions)
-        walks = tables.walks
-        privatizer = LocalLaplace(Budget.pure(s.epsilon), calibration=calibration)
+        walks, privatizer = tables.walks, make(s)
         stream = privatizer.open(tables.spec(), 1, NoiseSource.secure())
-        encoder = stream.encoder
+        encoder, gaussian = stream.encoder, privatizer.mechanism == "gaussian"
         visits, transitions, rewards = (entry.scale for entry in stream.ledger)
         scales = tables.by_table((visits, transitions, rewards))
 
@@ -98,9 +97,11 @@ def _local(calibration: Literal["true", "paper"]) -> Callable[[Settings], Game]:
             return encoder.randomise(walks[np.full(trials, world)], noise).astype(np.float64)
 
         def scores(view: Floats) -> Floats:
-            return np.stack([laplace_score(view, walks, scales), matches(view, walks)], axis=1)
+            likelihood = (gaussian_score if gaussian else laplace_score)(view, walks, scales)
+            return np.stack([likelihood, matches(view, walks)], axis=1)
 
-        return Game(s.epsilon, views, scores, laplace_loss(walks, scales))
+        exact = None if gaussian else laplace_loss(walks, scales)
+        return Game(s.epsilon, views, scores, exact, s.delta if gaussian else 0.0)
 
     return game
 
@@ -342,7 +343,14 @@ class Mechanism(NamedTuple):
 
 #: Everything that can be audited by name.
 MECHANISMS: dict[str, Mechanism] = {
-    "local": Mechanism("one user's tables with Laplace noise, randomised at home", _local("true")),
+    "local": Mechanism(
+        "one user's tables with Laplace noise, randomised at home",
+        _local(lambda s: LocalLaplace(Budget.pure(s.epsilon))),
+    ),
+    "local-gaussian": Mechanism(
+        "the same with Gaussian noise and (epsilon, delta)",
+        _local(lambda s: LocalGaussian(Budget.approximate(s.epsilon, s.delta))),
+    ),
     "local-sampled": Mechanism("one sampled step of one user in optimised unary encoding", _local_sampled),
     "tree": Mechanism(
         "counts after every episode, Laplace noise on a binary tree, later users react to releases",
@@ -392,7 +400,10 @@ MECHANISMS: dict[str, Mechanism] = {
     "choice": Mechanism("the best of two policies and none by noisy gains, geometric noise", _choice),
     "comparison": Mechanism("returns and gains over current practice with Laplace noise", _comparison),
     "shuffle": Mechanism("counts of shuffled bits, the noise comes from all users of a batch", _shuffle),
-    "paper-local": Mechanism("local noise as printed, 3H/epsilon: two episodes may share no cell", _local("paper")),
+    "paper-local": Mechanism(
+        "local noise as printed, 3H/epsilon: two episodes may share no cell",
+        _local(lambda s: LocalLaplace(Budget.pure(s.epsilon), calibration="paper")),
+    ),
     "paper-tree": Mechanism(
         "tree noise as printed, 3H·log2(K)/epsilon: two episodes may share no cell",
         _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), calibration="paper")),
