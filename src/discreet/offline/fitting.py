@@ -278,7 +278,8 @@ def fit(
     elif total_epsilon is not None:
         raise ValueError("total_epsilon is compared with what a ledger records; say where that is kept")
     log = replace(log, first_visits=name in ("one-hot", "columns") and log.pooled and spent.kind != "pure")
-    data = LoggedData(opened, log, table)
+    most = choose(algorithm, log, budget, neighbours, LARGEST_CODE, mode, phi is not None)
+    data = LoggedData(opened, log, table, again=most.tilted)
     log = data.log
     choice = choose(algorithm, log, budget, neighbours, data.num_users, mode, phi is not None)
     choice = choice if why is None else replace(choice, why=why)
