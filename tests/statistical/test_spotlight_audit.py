@@ -112,6 +112,12 @@ def test_the_local_message_leaks_nearly_what_it_claims_and_no_more():
 # Targets ------------------------------------------------------------------------------------------------------------
 
 
+def nearer(view):
+    """Which world the histogram, the first 16 numbers, is nearer to; and what was seen beside it."""
+    near = [np.abs(view[:, :16] - _alone(world)).sum(axis=1) for world in (0, 1)]
+    return np.stack([near[0] - near[1], view[:, 16]], axis=1)
+
+
 def adaptive_game(raw_targets):
     """Two epochs: the user in question is in the first, somebody else in the second, whose targets follow.
 
@@ -140,13 +146,7 @@ def adaptive_game(raw_targets):
             rows[i, 16] = float(targets[1]) - float(targets[0])
         return rows
 
-    centres = np.array([_alone(world) for world in (0, 1)])
-
-    def scores(view):
-        near = [np.abs(view[:, :16] - centre).sum(axis=1) for centre in centres]
-        return np.stack([near[0] - near[1], view[:, 16]], axis=1)
-
-    return Game(1.0, views, scores)
+    return Game(1.0, views, nearer)
 
 
 def test_targets_chosen_from_releases_add_nothing():
@@ -168,7 +168,6 @@ def after_game(raw_after):
     """
     privatizer = Reports(Budget.pure(1.0), structure=START)
     agent = Spotlight(1000, START.initial)
-    centres = np.array([_alone(world) for world in (0, 1)])
 
     def views(world, trials, noise):
         rows = np.empty((trials, 17))
@@ -192,11 +191,7 @@ def after_game(raw_after):
             rows[i, 16] = float(second.actions[0, 1])
         return rows
 
-    def scores(view):
-        near = [np.abs(view[:, :16] - centre).sum(axis=1) for centre in centres]
-        return np.stack([near[0] - near[1], view[:, 16]], axis=1)
-
-    return Game(1.0, views, scores)
+    return Game(1.0, views, nearer)
 
 
 def test_the_announced_plan_for_afterwards_adds_nothing():

@@ -88,14 +88,9 @@ def calibrate(
 
     relation = one_of("--neighbours", neighbours)
     model, schedule = model or "joint", schedule or "epochs"
-    if losses:
-        if model != "joint" or pooled:
-            raise ValueError("--losses is for the joint model, whose steps are never pooled")
-        found = feasibility.calibrate_losses(states, actions, horizon, episodes, epsilon, delta, schedule, relation)
-    else:
-        found = feasibility.calibrate(
-            states, actions, horizon, episodes, epsilon, delta, model, schedule, relation, pooled
-        )
+    found = feasibility.calibrate(
+        states, actions, horizon, episodes, epsilon, delta, model, schedule, relation, pooled, losses
+    )
     if as_json:
         say_json(found.to_json())
         return

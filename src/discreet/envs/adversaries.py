@@ -16,9 +16,6 @@ import numpy as np
 from discreet.envs.tabular import layers, whole
 from discreet.mdp import FiniteMDP, Floats, Ints, frozen
 
-#: Tables read at once when a whole sequence is summed.
-PORTION = 4096
-
 
 @dataclass(frozen=True, eq=False)
 class LossSequence:
@@ -48,20 +45,6 @@ class LossSequence:
         bits = np.random.Philox(np.random.SeedSequence(self.seed)).advance(start * positions)
         uniforms = np.random.Generator(bits).random((stop - start, 4 * positions))[:, :cells]
         return (uniforms.reshape(means.shape) < means).astype(np.float64)
-
-    def total_means(self) -> Floats:
-        """Σ_k of the mean losses, (H, S, A): the best fixed policy in expectation minimises its value on it."""
-        return self._total(self.means)
-
-    def total_losses(self) -> Floats:
-        """Σ_k of the losses themselves, (H, S, A)."""
-        return self._total(self.losses)
-
-    def _total(self, read: Callable[[int, int], Floats]) -> Floats:
-        total = np.zeros(self.shape)
-        for start in range(0, self.num_episodes, PORTION):
-            total += read(start, min(start + PORTION, self.num_episodes)).sum(axis=0)
-        return total
 
 
 def adversary(kind: str, mdp: FiniteMDP, num_episodes: int, instance: int = 0) -> LossSequence:

@@ -46,10 +46,6 @@ class EnvSpec:
     law: Callable[[FiniteMDP], RewardLaw] = lambda mdp: BERNOULLI
     behaviour: Callable[[FiniteMDP], Floats] = tabular.uniform
 
-    @property
-    def fixed_size(self) -> bool:
-        return not (self.resizable_states or self.resizable_horizon)
-
 
 def _frozen_lake(states: int, horizon: int, instance: int) -> FiniteMDP:
     from discreet.envs.gym import from_gymnasium
@@ -382,11 +378,14 @@ _SPECS = (
     ),
 )
 
-_KNOWN = {spec.name: spec for spec in _SPECS if spec.name != "icu-sepsis" or icu.installed()}
-_OWN = frozenset(spec.name for spec in _SPECS)
+KNOWN = plugins.Known(
+    "an environment",
+    {spec.name: spec for spec in _SPECS if spec.name != "icu-sepsis" or icu.installed()},
+    absent=("icu-sepsis",),
+)
 
 #: Those that can be built here (icu-sepsis needs an extra), and those that were added.
-ENVIRONMENTS: Mapping[str, EnvSpec] = MappingProxyType(_KNOWN)
+ENVIRONMENTS: Mapping[str, EnvSpec] = MappingProxyType(KNOWN)
 
 #: Packages name their environments in this group of entry points.
 GROUP = "discreet.envs"
@@ -402,19 +401,8 @@ def register_env(name: str, factory: Factory | FiniteMDP, summary: str, law: Rew
     (the first two then have defaults). Without a `law`, rewards are Bernoulli if their means lie in [0, 1], and their
     means otherwise.
     """
-    plugins.checked_name("an environment", name, name in _KNOWN or name in _OWN)
-    _KNOWN[name] = _added(name, factory, summary, law)
-
-
-def added() -> dict[str, EnvSpec]:
-    """What `register_env` and plug-ins brought."""
-    return {name: known for name, known in _KNOWN.items() if name not in _OWN}
-
-
-def add(specs: Mapping[str, EnvSpec]) -> None:
-    """Know these as well: what another process of the same program has added."""
-    for name, known in specs.items():
-        _KNOWN.setdefault(name, known)
+    KNOWN.check(name)
+    KNOWN[name] = _added(name, factory, summary, law)
 
 
 def load_plugins() -> list[str]:
@@ -422,8 +410,8 @@ def load_plugins() -> list[str]:
 
     def take(name: str, found: Any) -> None:
         if isinstance(found, EnvSpec):
-            plugins.checked_name("an environment", name, name in _KNOWN or name in _OWN)
-            _KNOWN[name] = replace(found, name=name)
+            KNOWN.check(name)
+            KNOWN[name] = replace(found, name=name)
             return
         described = inspect.getdoc(found) if not isinstance(found, FiniteMDP) else None
         register_env(name, found, described.splitlines()[0] if described else "from another package")

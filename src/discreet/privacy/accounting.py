@@ -417,21 +417,11 @@ def laplace_entry(
 
 
 def gaussian_entry(
-    statistic: str,
-    sensitivity_l2: float,
-    sigma: float,
-    uses: int = 1,
-    unit_rho: float | None = None,
-    mechanism: str = "discrete-gaussian",
+    statistic: str, sensitivity_l2: float, sigma: float, uses: int = 1, mechanism: str = "discrete-gaussian"
 ) -> LedgerEntry:
-    """Ledger entry of Gaussian noise: cost = Δ₂² × unit_rho × uses.
-
-    `unit_rho` is the zCDP cost of a unit shift under the *sampled* law (1/(2σ²) for the ideal one, continuous or
-    discrete [CKS20]).
-    """
+    """Ledger entry of Gaussian noise, continuous or discrete [CKS20]: cost = Δ₂²/(2σ²) × uses."""
     _check_sensitivity(sensitivity_l2)
-    if unit_rho is None:
-        unit_rho = 0.5 / (sigma * sigma) if sigma > 0.0 else math.inf
+    unit_rho = 0.5 / (sigma * sigma) if sigma > 0.0 else math.inf
     cost = sensitivity_l2 * sensitivity_l2 * unit_rho * uses if sensitivity_l2 > 0.0 else 0.0
     return LedgerEntry(statistic, mechanism, "l2", float(sensitivity_l2), float(sigma), int(uses), cost)
 

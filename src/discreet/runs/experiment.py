@@ -558,7 +558,7 @@ def _results(
     from joblib import Parallel, delayed
 
     for result in Parallel(n_jobs=jobs, return_as="generator")(
-        delayed(_warm_run)(experiment, seed, registry.added(), catalog.added()) for seed in seeds
+        delayed(_warm_run)(experiment, seed, registry.KNOWN.added(), catalog.KNOWN.added()) for seed in seeds
     ):
         if progress is not None:
             progress(experiment.episodes)
@@ -571,7 +571,7 @@ def _warm_run(
     envs: Mapping[str, registry.EnvSpec],
     learners: Mapping[str, catalog.Algorithm],
 ) -> RunResult:
-    registry.add(envs)
-    catalog.add(learners)
+    registry.KNOWN.include(envs)
+    catalog.KNOWN.include(learners)
     warm_up(experiment)
     return run(experiment, seed)

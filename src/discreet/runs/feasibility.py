@@ -447,13 +447,14 @@ def calibrate(
     schedule: str = "epochs",
     neighbours: Neighbours = "replace",
     pooled: bool = False,
+    losses: bool = False,
 ) -> Calibration:
     """The noise of three equal families (visits, transitions, rewards) and a verdict: that of dp-ucbvi, or in the
     shuffle model of shuffle-ucbvi.
 
     joint, every episode: a tree; joint, epochs: one noise per epoch; local: Laplace noise on every user's report, and
     beside it what one sampled step per user would do; shuffle: noise bits of all users, the families together at
-    (ε, δ).
+    (ε, δ). `losses`: private loss tables instead of rewards, see `_calibrate_losses`.
     """
     sizes = {"states": num_states, "actions": num_actions, "horizon": horizon, "episodes": num_episodes}
     for name, value in sizes.items():
@@ -466,6 +467,8 @@ def calibrate(
         raise ValueError("two servers take reports, not counts; discreet run spotlight says what they need")
     if model == "shuffle" and schedule == "every":
         raise ValueError("shuffled bits are released in batches of many users: use the schedule epochs")
+    if losses and (model != "joint" or pooled):
+        raise ValueError("losses are calibrated for the joint model, whose steps are never pooled")
     budget = Budget.approximate(epsilon, delta) if delta else Budget.pure(epsilon)
     problem = Problem(
         *(num_states, num_actions, horizon, num_episodes, pooled, schedule),
@@ -475,6 +478,8 @@ def calibrate(
         neighbours=neighbours,
         local_reports="laplace",
     )
+    if losses:
+        return _calibrate_losses(problem)
     spec = statistic(problem)
     assert isinstance(spec, CountSpec)
     build = catalog.algorithm("shuffle-ucbvi" if model == "shuffle" else "dp-ucbvi").build
@@ -514,29 +519,20 @@ def calibrate(
     )
 
 
-def calibrate_losses(
-    num_states: int,
-    num_actions: int,
-    horizon: int,
-    num_episodes: int,
-    epsilon: float,
-    delta: float = 0.0,
-    schedule: str = "epochs",
-    neighbours: Neighbours = "replace",
-) -> Calibration:
+def _calibrate_losses(asked: Problem) -> Calibration:
     """The noise of transitions and of whole loss tables (joint, full information), and the verdict of
     private-uc-o-reps: one user moves a loss table by its number of cells, X·A.
 
     every episode: as in paper mode, with trees, the losses' padded to constant noise; epochs: one noise per block.
     """
-    layers = Layers.full(horizon, np.full(num_states, 1.0 / num_states), num_actions)
+    S, A, H, K = asked.num_states, asked.num_actions, asked.horizon, asked.num_episodes
     problem = Problem(
-        *(num_states, num_actions, horizon, num_episodes),
-        mode="paper" if schedule == "every" else "practical",
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=neighbours,
-        structure=PublicStructure(layers=layers),
+        *(S, A, H, K),
+        mode="paper" if asked.schedule == "every" else "practical",
+        epsilon=asked.epsilon,
+        delta=asked.delta,
+        neighbours=asked.neighbours,
+        structure=PublicStructure(layers=Layers.full(H, np.full(S, 1.0 / S), A)),
     )
     spec = statistic(problem, "full")
     _, privatizer, clocks = catalog.algorithm("private-uc-o-reps").build(problem)
@@ -556,13 +552,13 @@ def calibrate_losses(
             number = clocks.num_count_blocks
             terms = number if privatizer.counts == "blocks" else entry.uses
         families[letter] = FamilyNoise(
-            *spec.sensitivity(neighbours)[name],
+            *spec.sensitivity(asked.neighbours)[name],
             budget=entry.cost,
             scale=entry.scale,
             width=_sum_width(law, terms, number, privatizer.beta / len(entries)) * law.unit,
             deviation=math.sqrt(terms) * law.deviation * law.unit,
         )
-    forecast = replace(found, width_share=families["losses"].width / num_episodes)
+    forecast = replace(found, width_share=families["losses"].width / K)
     return Calibration(max(entry.uses for entry in stream.ledger), spec.grid, families, stream.guarantee, forecast)
 
 

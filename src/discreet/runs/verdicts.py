@@ -53,24 +53,38 @@ def heavy(rows: Sequence[Row]) -> tuple[str, ...]:
                 f"{where}: nothing is learned even without privacy ({twin['late']:.3f}), so nothing is compared."
             )
             continue
-        told += _joint(where, twin, [row for row in mine if row["model"] == "joint"])
-        told += _local(where, twin, [row for row in mine if row["model"] == "local"])
-        for model in ("joint", "local"):
+        for model in _FOUND:
+            told += _prices(where, model, twin, [row for row in mine if row["model"] == model])
+        for model in _FOUND:
             told += _budgets(where, model, [row for row in mine if row["model"] == model])
     return tuple(told)
 
 
-def _joint(where: str, twin: Row, rows: Sequence[Row]) -> list[str]:
-    told = []
+#: Model → what is said where nothing is learned, where the price is not negligible, and where it is.
+_FOUND = {
+    "joint": (
+        "does not come out, nothing is learned under privacy",
+        "does not come out, the price is not negligible at the end",
+        "comes out, the price is negligible at the end",
+    ),
+    "local": (
+        "the price stays high, for nothing is learned",
+        "comes out, the price stays high",
+        "does not come out, the price is negligible",
+    ),
+}
+
+
+def _prices(where: str, model: str, twin: Row, rows: Sequence[Row]) -> list[str]:
+    """Under joint privacy the price should be negligible at the end, under local privacy it should stay."""
+    told, (nothing, high, low) = [], _FOUND[model]
     for row in rows:
-        head, price = f"{where}, joint, ε = {row['epsilon']:g}:", row["late"] - twin["late"]
-        measured = f"{row['late']:.3f} in the second half, {twin['late']:.3f} without privacy"
-        if row["late"] >= NOTHING:
-            told.append(f"{head} does not come out, nothing is learned under privacy ({measured}){_why(row)}.")
-        elif price <= NEGLIGIBLE:
-            told.append(f"{head} comes out, the price is negligible at the end ({measured}).")
-        else:
-            told.append(f"{head} does not come out, the price is not negligible at the end ({measured}).")
+        measured = f"{row['late']:.3f} in the second half"
+        measured += f", {twin['late']:.3f} without privacy" if model == "joint" else ""
+        found, why = (nothing, _why(row)) if row["late"] >= NOTHING else (high, "")
+        if row["late"] < NOTHING and row["late"] - twin["late"] <= NEGLIGIBLE:
+            found = low
+        told.append(f"{where}, {model}, ε = {row['epsilon']:g}: {found} ({measured}){why}.")
     return told
 
 
@@ -78,20 +92,6 @@ def _why(row: Row) -> str:
     """What is to be found beside the noise that hides it."""
     count, noise = f"{row['count']:,.0f}", f"{row['noise']:,.0f}"
     return f"; the random policy visits the pair that pays most {count} times, under noise of sd {noise}"
-
-
-def _local(where: str, twin: Row, rows: Sequence[Row]) -> list[str]:
-    told = []
-    for row in rows:
-        head, price = f"{where}, local, ε = {row['epsilon']:g}:", row["late"] - twin["late"]
-        measured = f"{row['late']:.3f} in the second half"
-        if row["late"] >= NOTHING:
-            told.append(f"{head} the price stays high, for nothing is learned ({measured}){_why(row)}.")
-        elif price > NEGLIGIBLE:
-            told.append(f"{head} comes out, the price stays high ({measured}).")
-        else:
-            told.append(f"{head} does not come out, the price is negligible ({measured}).")
-    return told
 
 
 def _budgets(where: str, model: str, rows: Sequence[Row]) -> list[str]:

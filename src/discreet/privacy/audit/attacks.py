@@ -22,10 +22,11 @@ from discreet.privacy.audit.games import (
     AuditResult,
     CountTables,
     Game,
-    Plan,
+    ReleasePattern,
     audited,
     counts_game,
     gaussian_score,
+    laplace_game,
     laplace_loss,
     laplace_score,
     matches,
@@ -69,13 +70,16 @@ class Settings(NamedTuple):
 
 
 def _counts(
-    plan: Plan, make: Callable[[Settings], Privatizer[PrivateCounts]], delta: bool = False, exact: bool = True
+    pattern: ReleasePattern,
+    make: Callable[[Settings], Privatizer[PrivateCounts]],
+    delta: bool = False,
+    exact: bool = True,
 ) -> Callable[[Settings], Game]:
-    """`exact`: the plan says which noisy values make up the releases, so that what the pair costs is known."""
+    """`exact`: the pattern says which noisy values make up the releases, so that what the pair costs is known."""
 
     def game(s: Settings) -> Game:
         found = counts_game(
-            make(s), s.epsilon, plan, s.horizon, s.episodes, s.states, s.actions, 0, s.delta if delta else 0.0
+            make(s), s.epsilon, pattern, s.horizon, s.episodes, s.states, s.actions, 0, s.delta if delta else 0.0
         )
         return found if exact else replace(found, exact=None)
 
@@ -97,10 +101,7 @@ def _local(calibration: Literal["true", "paper"]) -> Callable[[Settings], Game]:
         def views(world: int, trials: int, noise: NoiseSource) -> Floats:
             return encoder.randomise(walks[np.full(trials, world)], noise).astype(np.float64)
 
-        def scores(view: Floats) -> Floats:
-            return np.stack([laplace_score(view, walks, scales), matches(view, walks)], axis=1)
-
-        return Game(s.epsilon, views, scores, laplace_loss(walks, scales))
+        return laplace_game(s.epsilon, views, walks, scales)
 
     return game
 
@@ -214,26 +215,22 @@ def _comparison(s: Settings) -> Game:
         parts += [noisy(rows[:, [RETURN_BINS + i]], moments.noise, moments.scales[i], noise) for i in (0, 1)]
         return np.concatenate(parts, axis=1).astype(np.float64)
 
-    def scores(view: Floats) -> Floats:
-        return np.stack([laplace_score(view, both, scales), matches(view, both)], axis=1)
-
-    return Game(s.epsilon, views, scores)
+    return replace(laplace_game(s.epsilon, views, both, scales), exact=None)
 
 
 def _paper_losses(s: Settings) -> Game:
     """A user's whole loss table, S states in each of H layers, with the noise of H losses: all of them may change."""
     scale = samplable("losses", s.horizon / s.epsilon)
-    worlds = np.outer([0, 1], np.ones(s.horizon * s.states * s.actions, dtype=np.int64))
-    scales = np.full(worlds.shape[1], scale)
+    return _noisy_table(s, np.outer([0, 1], np.ones(s.horizon * s.states * s.actions, dtype=np.int64)), scale)
+
+
+def _noisy_table(s: Settings, worlds: Ints, scale: float) -> Game:
+    """A table of numbers, one of two, each with Laplace noise of one scale."""
 
     def views(world: int, trials: int, noise: NoiseSource) -> Floats:
-        noisy = worlds[world] + noise.laplace(scale, (trials, worlds.shape[1]))
-        return np.asarray(noisy, dtype=np.float64)
+        return np.asarray(worlds[world] + noise.laplace(scale, (trials, worlds.shape[1])), dtype=np.float64)
 
-    def scores(view: Floats) -> Floats:
-        return np.stack([laplace_score(view, worlds, scales), matches(view, worlds)], axis=1)
-
-    return Game(s.epsilon, views, scores, laplace_loss(worlds, scales))
+    return laplace_game(s.epsilon, views, worlds, np.full(worlds.shape[1], scale))
 
 
 #: Rewards under truncation are whole multiples of 2⁻¹⁰.
@@ -266,16 +263,7 @@ def _paper_truncation(s: Settings) -> Game:
         ]
     )
     scale = samplable("rewards", 2.0 * s.horizon * float(thresholds[K]) / s.epsilon)
-    scales = np.full(worlds.shape[1], scale)
-
-    def views(world: int, trials: int, noise: NoiseSource) -> Floats:
-        noisy = worlds[world] + noise.laplace(scale, (trials, worlds.shape[1]))
-        return np.asarray(noisy, dtype=np.float64)
-
-    def scores(view: Floats) -> Floats:
-        return np.stack([laplace_score(view, worlds, scales), matches(view, worlds)], axis=1)
-
-    return Game(s.epsilon, views, scores, laplace_loss(worlds, scales))
+    return _noisy_table(s, worlds, scale)
 
 
 def _shuffle(s: Settings) -> Game:
@@ -335,32 +323,32 @@ def _paper_integers(s: Settings) -> Game:
     return Game(s.epsilon, views, scores, math.inf if law[-1] > s.delta else None, s.delta)
 
 
-class Mechanism(NamedTuple):
+class Audited(NamedTuple):
     description: str
     game: Callable[[Settings], Game]
 
 
 #: Everything that can be audited by name.
-MECHANISMS: dict[str, Mechanism] = {
-    "local": Mechanism("one user's tables with Laplace noise, randomised at home", _local("true")),
-    "local-sampled": Mechanism("one sampled step of one user in optimised unary encoding", _local_sampled),
-    "tree": Mechanism(
+MECHANISMS: dict[str, Audited] = {
+    "local": Audited("one user's tables with Laplace noise, randomised at home", _local("true")),
+    "local-sampled": Audited("one sampled step of one user in optimised unary encoding", _local_sampled),
+    "tree": Audited(
         "counts after every episode, Laplace noise on a binary tree, later users react to releases",
         _counts("tree", lambda s: Tree(Budget.pure(s.epsilon))),
     ),
-    "tree-gaussian": Mechanism(
+    "tree-gaussian": Audited(
         "the same with Gaussian noise and (epsilon, delta)",
         _counts("tree", lambda s: Tree(Budget.approximate(s.epsilon, s.delta)), delta=True),
     ),
-    "tree-honaker": Mechanism(
+    "tree-honaker": Audited(
         "the tree with nodes averaged over their children",
         _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), variant="honaker"), exact=False),
     ),
-    "tree-smooth": Mechanism(
+    "tree-smooth": Audited(
         "the tree over labels with equally many ones",
         _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), variant="smooth"), exact=False),
     ),
-    "toeplitz": Mechanism(
+    "toeplitz": Audited(
         "counts after every episode through a square root of the matrix of sums, Gaussian noise",
         _counts(
             "epochs",
@@ -369,41 +357,41 @@ MECHANISMS: dict[str, Mechanism] = {
             exact=False,
         ),
     ),
-    "epochs": Mechanism(
+    "epochs": Audited(
         "counts per epoch with fresh Laplace noise, later users react to releases",
         _counts("epochs", lambda s: Epochs(Budget.pure(s.epsilon))),
     ),
-    "one-shot": Mechanism(
+    "one-shot": Audited(
         "one release of the counts of all users with Laplace noise",
         _counts("one-shot", lambda s: OneShot(Budget.pure(s.epsilon))),
     ),
-    "one-shot-gaussian": Mechanism(
+    "one-shot-gaussian": Audited(
         "the same with Gaussian noise and (epsilon, delta)",
         _counts("one-shot", lambda s: OneShot(Budget.approximate(s.epsilon, s.delta)), delta=True),
     ),
-    "one-hot": Mechanism(
+    "one-hot": Audited(
         "the steps of a log as one histogram with Laplace noise", _one_hot(lambda s: Budget.pure(s.epsilon))
     ),
-    "one-hot-gaussian": Mechanism(
+    "one-hot-gaussian": Audited(
         "the same with Gaussian noise and (epsilon, delta)",
         _one_hot(lambda s: Budget.approximate(s.epsilon, s.delta)),
     ),
-    "splits": Mechanism("splits of a tree by the largest of noisy scores, geometric noise", _splits),
-    "choice": Mechanism("the best of two policies and none by noisy gains, geometric noise", _choice),
-    "comparison": Mechanism("returns and gains over current practice with Laplace noise", _comparison),
-    "shuffle": Mechanism("counts of shuffled bits, the noise comes from all users of a batch", _shuffle),
-    "paper-local": Mechanism("local noise as printed, 3H/epsilon: two episodes may share no cell", _local("paper")),
-    "paper-tree": Mechanism(
+    "splits": Audited("splits of a tree by the largest of noisy scores, geometric noise", _splits),
+    "choice": Audited("the best of two policies and none by noisy gains, geometric noise", _choice),
+    "comparison": Audited("returns and gains over current practice with Laplace noise", _comparison),
+    "shuffle": Audited("counts of shuffled bits, the noise comes from all users of a batch", _shuffle),
+    "paper-local": Audited("local noise as printed, 3H/epsilon: two episodes may share no cell", _local("paper")),
+    "paper-tree": Audited(
         "tree noise as printed, 3H·log2(K)/epsilon: two episodes may share no cell",
         _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), calibration="paper")),
     ),
-    "paper-integers": Mechanism(
+    "paper-integers": Audited(
         "shuffled numbers, a bit plus noise each, as printed: a large number can only be the user's", _paper_integers
     ),
-    "paper-losses": Mechanism(
+    "paper-losses": Audited(
         "a whole loss table with noise H/epsilon as printed: every entry may change", _paper_losses
     ),
-    "paper-truncation": Mechanism(
+    "paper-truncation": Audited(
         "reward sums truncated by raw visit counts as printed: one user changes what is kept of the others",
         _paper_truncation,
     ),

@@ -231,17 +231,17 @@ def matches(values: Floats, worlds: Ints) -> Floats:
     return np.asarray(((values == worlds[1]).sum(axis=-1) - (values == worlds[0]).sum(axis=-1)).astype(np.float64))
 
 
-Plan = Literal["tree", "epochs", "one-shot"]
+ReleasePattern = Literal["tree", "epochs", "one-shot"]
 
 
-def measurements(plan: Plan, episodes: int) -> list[tuple[int, int]]:
+def measurements(pattern: ReleasePattern, episodes: int) -> list[tuple[int, int]]:
     """(first, last) users of every noisy value as (base, t), users base+1..t: release t less release base.
 
     Tree: prefix t is prefix t − lowbit(t) plus one node, t < K. Epochs: one user each. One shot: all users.
     """
-    if plan == "tree":
+    if pattern == "tree":
         return [(t - (t & -t), t) for t in range(1, episodes)]
-    if plan == "epochs":
+    if pattern == "epochs":
         return [(t - 1, t) for t in range(1, episodes + 1)]
     return [(0, episodes)]
 
@@ -249,7 +249,7 @@ def measurements(plan: Plan, episodes: int) -> list[tuple[int, int]]:
 def counts_game(
     privatizer: Privatizer[PrivateCounts],
     claimed: float,
-    plan: Plan,
+    pattern: ReleasePattern,
     horizon: int = 1,
     episodes: int = 4,
     states: int = 2,
@@ -264,7 +264,7 @@ def counts_game(
     """
     tables = CountTables(horizon, states, actions)
     walks = tables.walks
-    steps = measurements(plan, episodes)
+    steps = measurements(pattern, episodes)
     if not any(base <= victim < t for base, t in steps):
         raise ValueError(
             f"the audit needs more episodes than {episodes}: nothing that contains its victim is released"
@@ -315,3 +315,14 @@ def laplace_loss(worlds: Ints, scales: Floats) -> float:
     """Σ_c |x¹_c − x⁰_c| × the log-ratio of the noise of c per unit: attained, so it is what the pair costs."""
     ratios = np.array([DiscreteLaplace(scale).log_ratio for scale in scales])
     return float((np.abs(worlds[1] - worlds[0]) * ratios).sum())
+
+
+def laplace_game(
+    claimed: float, views: Callable[[int, int, NoiseSource], Floats], worlds: Ints, scales: Floats
+) -> Game:
+    """Two tables (2, m) under Laplace noise of these scales, told apart by likelihood and by exact matches."""
+
+    def scores(view: Floats) -> Floats:
+        return np.stack([laplace_score(view, worlds, scales), matches(view, worlds)], axis=1)
+
+    return Game(claimed, views, scores, laplace_loss(worlds, scales))
