@@ -5,7 +5,7 @@ STAMP := .venv/installed
 # The published tables of ICU-Sepsis, 1 MB; what its package would bring along is not needed to read them.
 TABLES := 'icu-sepsis>=2,<3'
 
-.PHONY: help install demo test lint bench results-spotlight results-families docs clean results-online results-adversarial results-shuffle results-offline results-icu results-bounds test-spark
+.PHONY: help install demo test lint bench results-spotlight results-families docs clean results-online results-adversarial results-shuffle results-offline results-icu results-bounds test-spark test-browser
 
 help:
 	@echo "make demo     install, compare the learners on RiverSwim, write demo-regret.png"
@@ -22,6 +22,7 @@ help:
 	@echo "make results-offline  measure what is learned from logs (resumable), tables in results/offline"
 	@echo "make results-icu      the tables of docs/icu-sepsis.md (up to 20 minutes, can be continued)"
 	@echo "make test-spark       install Spark, start a cluster on this machine, compare its counts with DuckDB's"
+	@echo "make test-browser     open the pages in chromium (as root: install it by apt-get where it is missing)"
 	@echo "make clean    remove everything that make made (results of your own runs stay)"
 
 install: $(STAMP)
@@ -94,6 +95,13 @@ test-spark: install
 	    --constraint constraints.txt --editable '.[dev,spark]'; \
 	fi
 	$(BIN)/pytest -q tests/unit/test_spark.py
+
+# Pages are tested in Debian's chromium, over a pipe and with the standard library: nothing else is needed.
+test-browser: install
+	@test -x /usr/bin/chromium || { test "$$(id -u)" = 0 && apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core; } || \
+	  { echo "chromium is missing; install it with: apt-get install chromium"; exit 1; }
+	$(BIN)/pytest -q -n 0 -m browser tests/browser
 
 clean:
 	rm -rf .venv build dist demo demo-regret.png benchmarks/results.json .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -121,12 +121,6 @@ def gaussian_tree_width(sigma: float, num_prefixes: int, counters: float, beta: 
     return gaussian_union_width(sigma, classes, [float(c) for c in occurrences], counters, beta)
 
 
-def gaussian_running_width(sigma: float, num_terms: int, counters: float, beta: float) -> float:
-    """Width of all partial sums of n Gaussian noises: each once, or by Lévy's inequality the last one twice."""
-    terms, levy = list(range(1, num_terms + 1)), [0.0] * (num_terms - 1) + [2.0]
-    return gaussian_union_width(sigma, terms, [[1.0] * num_terms, levy], counters, beta)
-
-
 def weighted_width(scales: npt.ArrayLike, counters: float, beta: float, num_prefixes: int = 1) -> float:
     """Width of a weighted sum of Laplace noises with fixed scales b_i (scale × weight), by the best Chernoff bound.
 

@@ -12,6 +12,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+#: What `facts` says, in its order.
+FACTS = ("version", "source", "python", "numpy", "numba", "command", "time")
 PACKAGE = Path(__file__).resolve().parent
 
 

@@ -295,6 +295,15 @@ DESKS = [
         "local",
         ("replace",),
     ),
+    Desk("local-losses-gaussian", ZCDP, lambda b, n: LocalLosses(b), _losses("full"), "local", ("replace",)),
+    Desk(
+        "local-losses-gaussian-bandit",
+        APPROXIMATE,
+        lambda b, n: LocalLosses(b, laplace=True),
+        _losses("bandit"),
+        "local",
+        ("replace",),
+    ),
 ]
 
 

@@ -37,6 +37,7 @@ VISIBLE = {
     "tree-smooth": 0.35,
     "toeplitz": 0.15,
     "epochs": 0.4,
+    "local-gaussian": 0.1,
     "one-shot": 0.4,
     "one-shot-gaussian": 0.12,
     "one-hot": 0.87,

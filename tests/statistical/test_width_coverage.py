@@ -17,12 +17,13 @@ from discreet.privacy.sums.epochs import block_of, window_width
 from discreet.privacy.tails import (
     adaptive_width,
     exponent_grid,
+    gaussian_running_width,
     log_moments,
     running_width,
     symmetric_matrix_width,
     vector_width,
 )
-from oracles_privacy import gaussian_running_width, gaussian_tree_width, tree_width, weighted_width
+from oracles_privacy import gaussian_tree_width, tree_width, weighted_width
 
 BETA = 0.1
 

@@ -218,7 +218,7 @@ def test_a_game_without_the_victim_or_without_sums_is_refused() -> None:
     with pytest.raises(ValueError, match="more episodes"):
         counts_game(Tree(Budget.pure(1.0)), 1.0, "tree", episodes=1)
     game = counts_game(LocalLaplace(Budget.pure(1.0)), 1.0, "one-shot")
-    with pytest.raises(TypeError, match="LocalLaplaceStream"):
+    with pytest.raises(TypeError, match="LocalCounterStream"):
         game.views(0, 10, NoiseSource.secure())
 
 

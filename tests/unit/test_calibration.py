@@ -185,7 +185,7 @@ def test_json_is_strict_and_complete():
         ({"model": "shuffled"}, "unknown model 'shuffled'"),
         ({"schedule": "never"}, "unknown schedule 'never'"),
         ({"model": "local", "neighbours": "zero-out"}, "must be 'replace'"),
-        ({"model": "local", "delta": 1e-6}, "pure epsilon"),
+        ({"model": "local", "delta": 1e-6, "rho": 0.1}, "either epsilon (with or without delta) or rho"),
     ],
 )
 def test_bad_input_is_refused(options, message):

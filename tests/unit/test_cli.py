@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 from discreet import catalog
 from discreet.cli import app, running
 from discreet.cli.listing import markdown_page
-from discreet.cli.terminal import compilation_notice, mistake, seed_list
+from discreet.cli.terminal import compilation_notice, mistake
 from discreet.envs.registry import ENVIRONMENTS
 from discreet.runs import experiment, results
+from discreet.runs.seeds import seed_list
 
 SMALL = ["--states", "3", "--horizon", "3", "--episodes", "200"]
 PROGRAM = [sys.executable, "-c", "from discreet.cli import main; main()"]
@@ -197,8 +198,10 @@ def test_plot_draws_and_says_where(tmp_path):
     picture = tmp_path.parent / f"{tmp_path.name}-regret.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert str(picture) in result.stdout.replace("\n", "")
-    invoke("plot", tmp_path, "--out", tmp_path / "pictures" / "curves.svg")
-    assert "<svg" in (tmp_path / "pictures" / "curves.svg").read_text()
+    invoke("plot", tmp_path, "--out", tmp_path.parent / "pictures" / "curves.svg")
+    assert "<svg" in (tmp_path.parent / "pictures" / "curves.svg").read_text()
+    assert "lies among the results" in refused("plot", tmp_path, "--out", tmp_path / "pictures" / "curves.svg")
+    assert [path.suffix for path in tmp_path.iterdir()] == [".parquet"]
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
     assert "broken.parquet" in refused("plot", tmp_path)
 

@@ -16,7 +16,7 @@ from discreet import theory
 from discreet.cli import app
 from discreet.cli.reproducing import numbers, table
 from discreet.runs import figures, results, verdicts
-from discreet.runs.figures import Cell, Fit, Work
+from discreet.runs.figures import Cell, Constants, Fit, Search, Work
 
 
 def invoke(*arguments: object, code: int = 0):
@@ -37,8 +37,7 @@ def small(monkeypatch):
     """Two forms of one learner, two constants to choose from."""
     chosen = [Cell("pooled", "value iteration", "none", None), Cell("pooled", "value iteration", "joint", 1.0)]
     monkeypatch.setattr(figures, "cells", lambda quick: iter(chosen))
-    monkeypatch.setattr(figures, "SCALES", {"pooled": (0.03, 3.0)})
-    monkeypatch.setattr(figures, "TUNING_SEEDS", (5000,))
+    monkeypatch.setattr(figures, "QUICK", Search((0.03, 3.0), (1.0,), (5000,)))
     return chosen
 
 
@@ -87,7 +86,7 @@ def test_r3_the_table_is_made_of_the_runs_beside_it(tmp_path, small):
     rows, runs = read(tmp_path / "wzcw23-figure-4.csv"), results.read(tmp_path / "runs")
     assert [(row["model"], row["epsilon"]) for row in rows] == [("none", ""), ("joint", "1.0")]
     for cell, row in zip(small, rows, strict=True):
-        by_scale = {c: cell.experiment(400, c).id for c in (0.03, 3.0)}
+        by_scale = {c: cell.experiment(400, Constants(c, None)).id for c in (0.03, 3.0)}
         searched = {c: [r.regret[-1] for r in runs if (r.id, r.seed) == (name, 5000)] for c, name in by_scale.items()}
         assert all(len(regret) == 1 for regret in searched.values())
         assert float(row["c"]) == min(searched, key=lambda c: searched[c])
@@ -118,9 +117,33 @@ def test_all_learners_budgets_and_forms_are_in_the_figure():
     assert len(full) == 3 * 2 * 5
     assert len(quick) == 2 * 2 * 5
     assert quick == {cell for cell in full if cell.form != "printed"}
-    said = Cell("printed", "policy optimisation", "local", 0.5).experiment(20_000, 0.1)
+    said = Cell("printed", "policy optimisation", "local", 0.5).experiment(20_000, Constants(0.1, 10.0))
     assert (said.algorithm, said.mode, said.pooled, said.model) == ("private-heavy-ucbpo", "paper", False, "local")
-    assert (said.epsilon, said.alpha, said.confidence_scale) == (0.5, 2.0, 0.1)
+    assert (said.epsilon, said.alpha, said.confidence_scale, said.rate_scale) == (0.5, 2.0, 0.1, 10.0)
+
+
+def test_r3_every_c_is_tried_with_every_rate_and_the_search_is_stated():
+    search = figures.SEARCHES["pooled"]
+    assert len(search.constants("value iteration")) == len(search.scales) == 5
+    assert len(set(search.constants("policy optimisation"))) == len(search.scales) * len(search.rates) == 25
+    assert all(constants.rate is None for constants in search.constants("value iteration"))
+    stated = figures.FIGURES["wzcw23-figure-4"].setting
+    for each in (*figures.SEARCHES.values(), figures.QUICK):
+        assert str(each) in stated
+        assert min(each.seeds) >= figures.TUNING
+    assert {cell.search(False) for cell in figures.cells(False)} == set(figures.SEARCHES.values())
+
+
+def test_r3_the_rate_of_policy_optimisation_is_the_one_with_the_least_regret(tmp_path, monkeypatch):
+    cell = Cell("pooled", "policy optimisation", "none", None)
+    monkeypatch.setattr(figures, "QUICK", Search((0.03,), (0.01, 30.0), (5000,)))
+    work = Work(tmp_path, (0,), quick=True)
+    assert figures.tuned(cell, 2000, work, lambda _: None) == Constants(0.03, 30.0)
+    searched = results.read(tmp_path / "runs")
+    assert len(searched) == 2
+    regret = {run.id: float(run.regret[-1]) for run in searched}
+    slow, fast = (cell.experiment(2000, Constants(0.03, rate)).id for rate in (0.01, 30.0))
+    assert regret[fast] < 0.5 * regret[slow]
 
 
 def test_the_second_half_is_measured_against_the_random_policy_there():
@@ -180,7 +203,7 @@ def test_the_printed_form_goes_the_whole_way(tmp_path, small, monkeypatch):
         Cell("printed", "policy optimisation", model, epsilon) for model, epsilon in (("none", None), ("joint", 1.0))
     ]
     monkeypatch.setattr(figures, "cells", lambda quick: iter(chosen))
-    monkeypatch.setattr(figures, "SCALES", {"printed": (0.01,)})
+    monkeypatch.setattr(figures, "SEARCHES", {"printed": Search((0.01,), (1.0,), (5000,))})
     invoke("wzcw23-figure-4", "--episodes", 50, "--seeds", "0", "--out", tmp_path)
     assert [row["form"] for row in read(tmp_path / "wzcw23-figure-4.csv")] == ["printed", "printed"]
 
@@ -353,8 +376,9 @@ def test_the_page_has_what_is_measured(tmp_path):
     for learner in figures.LEARNERS:
         cell = Cell("pooled", learner, "none", None)
         (scale,) = re.findall(rf"^\| pooled \| {learner} \| none \| ([0-9.]+) \|", PAGE, re.M)
-        runs = figures.kept(cell.experiment(20_000, float(scale)), work.seeds, work, lambda _: None)
-        row = figures.heavy_row(cell, float(scale), runs)
+        constants = Constants(float(scale), None)
+        runs = figures.kept(cell.experiment(20_000, constants), work.seeds, work, lambda _: None)
+        row = figures.heavy_row(cell, constants, runs)
         assert f"| {scale} | {row['ratio']:.3f} ± {row['ratio_sd']:.3f} | {row['late']:.3f} ± " in PAGE
     fit = Fit("vapvi", "practical", None, 1, 20)
     row = figures.linear_row(fit, [figures.fitted(fit, seed) for seed in work.seeds])

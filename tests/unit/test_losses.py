@@ -271,8 +271,8 @@ def test_what_cannot_be_is_refused():
         LocalLosses(Budget.pure(1.0), public_losses=True).open(spec("bandit"), NoiseSource.seeded(0))
     with pytest.raises(ValueError, match="Gaussian"):
         CentralLosses(Budget.pure(1.0), losses="toeplitz")
-    with pytest.raises(ValueError, match="pure epsilon"):
-        LocalLosses(Budget.approximate(1.0, 1e-6))
+    with pytest.raises(ValueError, match="on every counter only"):
+        LocalLosses(Budget.pure(1.0), calibration="paper")
     stream = CentralLosses(Budget.pure(1.0)).open(spec(num_episodes=5), NoiseSource.seeded(0))
     with pytest.raises(ValueError, match="exceed the 5"):
         stream.add(*crowd(6))

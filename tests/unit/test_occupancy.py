@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from discreet import occupancies as measures
 from discreet.envs.tabular import layered, layers, riverswim
 from discreet.kernels import barrier as barrier_kernel
-from discreet.kernels.entropy import box_softmax
+from discreet.kernels.entropy import ball_softmax, box_softmax
 from discreet.mdp import FiniteMDP
-from discreet.occupancies import KernelBoxes, Layers, Solution, barrier_step, entropy_step
+from discreet.occupancies import KernelBalls, KernelBoxes, Layers, Solution, barrier_step, entropy_step
 from discreet.planning import occupancy as true_occupancy
 from discreet.planning import optimal_plan, policy_value
 from oracles_occupancy import (
@@ -57,6 +57,34 @@ def test_box_softmax_satisfies_the_optimality_conditions(n, seed, spread, tight)
     assert value == pytest.approx((p * np.where(p > 0, slope, 0.0)).sum(), rel=1e-11, abs=1e-11)
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(1, 6),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.0, 0.5, 10.0, 300.0]),
+    st.sampled_from([0.0, 0.05, 0.7, 2.0]),
+)
+def test_ball_softmax_satisfies_the_optimality_conditions(n, seed, spread, reach):
+    """Feasible, its value is what it says, and no sampled feasible point is better."""
+    rng = np.random.default_rng(seed)
+    center = rng.dirichlet(np.ones(n)) * (rng.random(n) < 0.8)
+    center = center / center.sum() if center.sum() > 0 else np.full(n, 1 / n)
+    z = spread * rng.standard_normal(n)
+    p, free = np.empty(n), np.empty(n, dtype=np.int8)
+    value = ball_softmax(z, center, reach, n, p, free)
+    assert p.sum() == pytest.approx(1.0, abs=1e-12)
+    assert (p >= 0).all()
+    assert np.abs(p - center).sum() <= reach + 1e-12
+    slope = z - np.log(np.maximum(p, 1e-320))
+    assert value == pytest.approx((p * np.where(p > 0, slope, 0.0)).sum(), rel=1e-11, abs=1e-11)
+    for _ in range(20):
+        other = rng.dirichlet(np.ones(n))
+        share = min(1.0, reach / max(np.abs(other - center).sum(), 1e-300))
+        other = center + share * (other - center)
+        logs = np.log(np.where(other > 0, other, 1.0))
+        assert (other * (z - logs)).sum() <= value + 1e-9 * (1 + abs(value))
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 5), st.integers(0, 2**32 - 1), st.booleans())
 def test_barrier_rows_beat_every_feasible_point(n, seed, tight):
@@ -97,10 +125,10 @@ def test_barrier_rows_beat_every_feasible_point(n, seed, tight):
 # Entropy -------------------------------------------------------------------------------------------
 
 
-def assert_solves_as_the_cone_solver(boxes, scores, tolerance):
+def assert_solves_as_the_cone_solver(boxes, scores, tolerance, oracle=None):
     solution = entropy_step(boxes, scores)
     assert_certified(solution)
-    value, measure, _ = EntropyOracle(boxes).solve(scores)
+    value, measure, _ = (oracle or EntropyOracle(boxes)).solve(scores)
     assert solution.objective == pytest.approx(value, abs=tolerance * (1 + abs(value)))
     np.testing.assert_allclose(solution.measure, measure, atol=100 * tolerance)
 
@@ -130,6 +158,40 @@ def test_mirror_steps_with_scores_per_triple_match_the_cone_solver():
     boxes = random_boxes(space, rng, 0.1)
     scores = 3.0 * rng.standard_normal((*space.shape, space.shape[1]))
     assert_solves_as_the_cone_solver(boxes, scores, 1e-7)
+
+
+def balls_around(space: Layers, rng: np.random.Generator, reach: float) -> KernelBalls:
+    """Radii of up to `reach` around the centres of random boxes."""
+    boxes = random_boxes(space, rng, 0.1)
+    center = boxes.lower + (boxes.upper - boxes.lower) / 2
+    center = center / np.maximum(center.sum(axis=-1, keepdims=True), 1e-300)
+    radii = reach * rng.random(space.shape)
+    radii[-1] = 0.0
+    return KernelBalls(space, center, radii)
+
+
+@pytest.mark.parametrize("reach", [0.0, 0.05, 0.6, 2.0])
+@pytest.mark.parametrize("sizes", [SMALL, STARTS, MIDDLE])
+def test_r9_steps_within_l1_balls_match_the_cone_solver(sizes, reach):
+    rng = np.random.default_rng(17)
+    space = layers_of(sizes, 2)
+    balls = balls_around(space, rng, reach)
+    scores = 2.0 * rng.standard_normal((*space.shape, space.shape[1]))
+    assert_solves_as_the_cone_solver(balls, scores, 2e-7, EntropyOracle.within(balls))
+
+
+def test_balls_of_radius_two_hold_every_kernel_and_a_breach_is_measured():
+    space = layers_of(MIDDLE, 2)
+    scores = np.random.default_rng(3).standard_normal(space.shape)
+    rows, reach = np.zeros((4, space.num_states, 2, space.num_states)), np.full((4, space.num_states, 2), 9.0)
+    wide = KernelBalls.around(space, rows, reach)
+    assert wide.reach.max() == 2.0
+    free = entropy_step(KernelBoxes.everything(space), scores)
+    np.testing.assert_allclose(entropy_step(wide, scores).measure, free.measure, atol=1e-9)
+    tight = KernelBalls(space, wide.center, np.zeros_like(wide.reach))
+    apart = np.abs(free.measure - tight.center * free.measure.sum(axis=-1, keepdims=True)).sum(axis=-1)
+    assert tight.violation(free.measure) == pytest.approx(apart.max())
+    assert wide.violation(free.measure) <= 1e-12
 
 
 def test_without_knowledge_and_losses_all_triples_are_equally_likely():

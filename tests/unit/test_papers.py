@@ -212,7 +212,7 @@ def test_f20_the_printed_moments_of_laplace_noise_diverge():
 
 
 def test_r11_local_loss_noise_grows_with_k_and_padded_noise_does_not():
-    """Variance of the noise in a cumulative loss after 8 and 32 users: fourfold locally, equal in the padded tree."""
+    """Variance of the noise in a cumulative loss after 8 and 32 users: fourfold as printed, equal if padded."""
     S, K = 120, 64
     layers = Layers.full(2, np.full(S, 1 / S), 2)
     spec = LossSpec.for_episodes(layers, "full", K)
@@ -225,9 +225,16 @@ def test_r11_local_loss_noise_grows_with_k_and_padded_noise_does_not():
             stream.close_losses()
         return float(np.var(stream.release().losses))
 
-    local = LocalLosses(Budget.pure(1.0), laplace=True)
+    printed = LocalLosses(Budget.pure(1.0), laplace=True, calibration="paper")
+    padded = LocalLosses(Budget.pure(1.0), laplace=True)
+    gaussian = LocalLosses(Budget.zcdp(1.0), laplace=True)
     tree = CentralLosses(
         Budget.pure(1.0), counts="tree", losses="constant-tree", num_count_blocks=K, num_loss_blocks=K
     )
-    assert spread(local, 32) / spread(local, 8) == pytest.approx(4, rel=0.25)
-    assert spread(tree, 32) / spread(tree, 8) == pytest.approx(1, rel=0.25)
+    assert spread(printed, 32) / spread(printed, 8) == pytest.approx(4, rel=0.25)
+    for constant in (tree, padded, gaussian):
+        assert spread(constant, 32) / spread(constant, 8) == pytest.approx(1, rel=0.25)
+    for local in (padded, gaussian):  # K noises, whoever added them
+        assert spread(local, 8) == pytest.approx(
+            K * (local.families(spec)["losses"].deviation * spec.grid) ** 2, rel=0.25
+        )

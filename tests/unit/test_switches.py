@@ -17,6 +17,7 @@ from discreet.agents.policy_optimization import PolicyOptimization, learning_rat
 from discreet.bonuses import ShaniEfroni
 from discreet.catalog import ALGORITHMS
 from discreet.cli import app
+from discreet.cli.listing import forms
 from discreet.envs.registry import make
 from discreet.envs.tabular import layers
 from discreet.occupancies import Layers
@@ -361,12 +362,19 @@ def test_r5_unknown_rewards_are_charged_in_the_printed_penalty():
     assert (without.per_std == with_rewards.per_std).all()
 
 
-def test_baselines_say_what_they_are():
-    for name, whose in (("uc-o-reps", "RM19"), ("uob-reps", "JJLSY20"), ("apeve", "QYMW22")):
-        entry = ALGORITHMS[name]
-        assert "without noise" in f"{entry.summary} {entry.source}"
-        assert f"not [{whose}]" in entry.source
-    assert "recalled" in ALGORITHMS["pucb"].source
+def test_r9_baselines_say_what_they_are():
+    for name, whose in (("uc-o-reps", "RM19"), ("uob-reps", "JJLSY20"), ("apeve", "QYMW22"), ("pucb", "VBKW20")):
+        assert ALGORITHMS[name].source == f"[{whose}], recalled"
+    for name in ("heavy-ucbvi", "heavy-ucbpo", "uob-lbps"):
+        assert "without noise" in ALGORITHMS[name].source
+
+
+def test_r6_every_practical_form_is_named_as_ours():
+    for entry in ALGORITHMS.values():
+        two = entry.runner == "offline" or "mode" in entry.options
+        assert (entry.practical == "discreet's own learner") == (two and entry.source != "ours")
+        assert ("practical: discreet's own learner" in forms(entry)) == (entry.practical is not None)
+    assert sum(entry.practical is not None for entry in ALGORITHMS.values()) > 15
 
 
 #: Of β, what the widths of noise may fail with: [QW23] Asm. 3.1; [WZCW23] Asm. 1; [BTZCC25] Asm. 4; [BZZDTCC24]
@@ -401,9 +409,31 @@ def test_r8_a_smaller_failure_probability_is_paid_for_in_bonus_and_width():
         _, found = triple.agent.estimate(release)
         return float(found.fixed.min()), float(release.largest_width.max())
 
-    (bonus, width), (larger_bonus, larger_width), (_, unsaid) = paid(0.1), paid(0.001), paid(None)
+    (bonus, width), (larger_bonus, larger_width) = paid(0.1), paid(0.001)
     assert bonus < larger_bonus
-    assert width < unsaid < larger_width  # of β = 0.1/3, of 0.01 where nothing is said, of 0.001/3
+    assert width < larger_width
+    assert paid(None) == (bonus, width)
+
+
+@pytest.mark.parametrize(("name", "model"), [form for form in FORMS if form[0] in SHARES])
+def test_r8_printed_constants_have_one_failure_probability_when_none_is_said(name, model):
+    """0.1, or the XA/K of the theorems on losses; our own constants keep theirs."""
+    setting = Setting.of(Experiment(name, **settings(name, model, mode="paper")))
+    adversarial = setting.entry.runner == "adversarial"
+    beta = setting.problem.layers.num_cells / setting.said.episodes if adversarial else 0.1
+    agent, privatizer, _ = setting.triple()
+    relied = getattr(agent, "confidence", None) or getattr(agent, "estimate", None) or agent
+    assert relied.beta == pytest.approx(beta)
+    assert privatizer.beta == pytest.approx(SHARES[name] * beta)
+    assert Setting.of(Experiment(name, **settings(name, model))).triple().privatizer.beta == 0.01
+
+
+@pytest.mark.parametrize("name", ["private-uc-o-reps", "private-uob-lbps"])
+def test_r8_with_hardly_any_users_the_failure_probability_of_losses_stays_below_one(name):
+    setting = Setting.of(Experiment(name, env="layered", epsilon=1.0, mode="paper", episodes=4))
+    agent, privatizer, _ = setting.triple()
+    assert privatizer.beta == pytest.approx(0.5)
+    assert agent.confidence.beta == pytest.approx(1 / 6)
 
 
 def test_r8_confidence_sets_take_the_same_failure_probability():

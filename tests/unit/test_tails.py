@@ -15,6 +15,7 @@ from discreet.privacy import tails
 from discreet.privacy.tails import (
     adaptive_width,
     exponent_grid,
+    gaussian_running_width,
     gaussian_union_width,
     laplace_log_tails,
     laplace_union_width,
@@ -25,7 +26,6 @@ from discreet.privacy.tails import (
 )
 from oracles_privacy import (
     gaussian_pmf,
-    gaussian_running_width,
     gaussian_tree_width,
     laplace_pmf,
     popcount_classes,

@@ -212,12 +212,16 @@ def fit(
         show_grid(fitted.policy.grid, document["unit"]["users"], chosen != "one-hot")
         say(f"policy: {CHOSEN[chosen]}")
     say(f"guarantee: {document['guarantee']['sentence']}, {document['unit']['users']:,} users")
+    from discreet.offline.claims import THRESHOLDED
+
     worth = document["estimate"]
     say(f"known: {100 * worth['covered_state_actions']:.0f} % of the state-action pairs")
     for name, key in (("estimated", "value_estimate"), ("cautious", "value_cautious")):
         if worth[key] is not None:
             least, most = worth["possible_values"]
             bound = f"surely at least {worth['value_lower']:.4g} (possible: {least:.4g} to {most:.4g})"
+            if THRESHOLDED in worth["values_are"]:
+                bound = f"without a lower bound (possible: {least:.4g} to {most:.4g})"
             say(f"{name} value: {worth[key]:.4g} in units of the reward, {bound}")
             break
 

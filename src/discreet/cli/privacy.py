@@ -23,7 +23,7 @@ FAMILY_NAMES = {"N": "N visits", "T": "T transitions", "R": "R rewards", "losses
 
 def calibrate(
     context: typer.Context,
-    epsilon: Annotated[float, typer.Option(help="Privacy budget per user.", show_default=False)],
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget per user.", show_default=False)] = None,
     states: Annotated[int, typer.Option(help="Number of states.")] = 6,
     actions: Annotated[int, typer.Option(help="Number of actions.")] = 2,
     horizon: Annotated[int, typer.Option(help="Steps per episode.")] = 20,
@@ -31,6 +31,9 @@ def calibrate(
         int, typer.Option("--episodes", "--users", help="Episodes; every episode is another user.")
     ] = 20_000,
     delta: Delta = 0.0,
+    rho: Annotated[
+        float | None, typer.Option(help="zCDP budget per user, instead of epsilon.", show_default=False)
+    ] = None,
     model: Annotated[str | None, typer.Option(help="joint, shuffle or local.", show_default="joint")] = None,
     schedule: Annotated[
         str | None,
@@ -46,6 +49,10 @@ def calibrate(
     ] = False,
     dimension: Annotated[
         int | None, typer.Option(help="With --offline: of the features, for dp-pevi and dp-vapvi.")
+    ] = None,
+    branching: Annotated[
+        float | None,
+        typer.Option(help="States that a cell leads to on average, where that is expected.", show_default="unknown"),
     ] = None,
     declare: Declare = None,
     state: State = None,
@@ -63,17 +70,22 @@ def calibrate(
 
     discreet calibrate --epsilon 1 --model shuffle --delta 1e-6
 
+    discreet calibrate --rho 0.1 --pooled                        zCDP and Gaussian noise
+
     discreet calibrate --offline --epsilon 1 --states 12 --actions 3 --horizon 10 --episodes 5000 --pooled
 
     discreet calibrate --offline --epsilon 1 --delta 1e-6 --dimension 10 --horizon 20 --episodes 5000
 
     discreet calibrate --offline --epsilon 1 --declare stays.toml --users 10000      the bins of declared columns
     """
-    check_epsilon(epsilon, largest=not offline)
+    check_budget(epsilon, rho, largest=not offline)
     if offline:
-        for option, given in (("--model", model), ("--schedule", schedule), ("--losses", losses or None)):
+        said = {"--model": model, "--schedule": schedule, "--losses": losses or None, "--branching": branching}
+        for option, given in said.items():
             if given is not None:
                 raise ValueError(f"a release from a log is made once, by its holder, of rewards; leave {option} out")
+        if epsilon is None:
+            raise ValueError("--offline compares several epsilons; give --epsilon, with or without --delta")
         declaration = declared(context)
         if declaration is not None:
             for option in spoken(context, ("dimension", "pooled")):
@@ -89,7 +101,8 @@ def calibrate(
     relation = one_of("--neighbours", neighbours)
     model, schedule = model or "joint", schedule or "epochs"
     found = feasibility.calibrate(
-        states, actions, horizon, episodes, epsilon, delta, model, schedule, relation, pooled, losses
+        *(states, actions, horizon, episodes, epsilon, delta, model, schedule, relation, pooled, rho, branching),
+        losses=losses,
     )
     if as_json:
         say_json(found.to_json())
@@ -103,10 +116,16 @@ def calibrate(
         say(f"spotlight: {found.spotlight.verdict}")
 
 
-def check_epsilon(epsilon: float, largest: bool) -> None:
+def check_budget(epsilon: float | None, rho: float | None, largest: bool) -> None:
     """Refuse what is no budget; `largest`: also more than a run would take."""
-    from discreet.runs.feasibility import LARGEST_EPSILON
+    from discreet.runs.feasibility import LARGEST_EPSILON, LARGEST_RHO
 
+    if (epsilon is None) == (rho is None):
+        raise ValueError("state a budget: either --epsilon (with or without --delta) or --rho")
+    if rho is not None and not 0 < rho <= LARGEST_RHO:
+        raise ValueError(f"--rho is {rho:g}; it must be above 0 and at most {LARGEST_RHO:g}")
+    if epsilon is None:
+        return
     if epsilon == math.inf:
         raise ValueError("--epsilon is infinite: that is no privacy and needs no noise; give a number")
     if largest and epsilon > LARGEST_EPSILON:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from discreet.cli.terminal import compilation_notice, progress_bar, say, seed_list
+from discreet.cli.terminal import compilation_notice, progress_bar, say
+from discreet.runs.seeds import seed_list
 
 if TYPE_CHECKING:
     from discreet.runs.verdicts import Row

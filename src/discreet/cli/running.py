@@ -10,12 +10,14 @@ import typer
 
 from discreet.cli.options import Json, taking
 from discreet.cli.settings import SETTINGS
-from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, seed_list, show
+from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, show
+from discreet.runs.seeds import seed_list
 
 if TYPE_CHECKING:
     from discreet.runs.experiment import Experiment, Setting
-    from discreet.runs.report import Summary, Variation
+    from discreet.runs.report import Summary
     from discreet.runs.results import RunResult
+    from discreet.runs.statistics import Variation
 
 NOT_A_RELEASE = "simulation: all randomness came from a seed, so this is not a private release"
 
@@ -66,7 +68,7 @@ def run(
         return
     say(heading(setting, summary))
     show(result_table(summary))
-    say(guarantee_line(summary, twin_ratio(setting, wanted[0])))
+    say(guarantee_line(summary, twin_run(setting, wanted[0])))
     if out is not None:
         say(f"results are in {out}; `discreet plot {out}` draws them")
 
@@ -79,7 +81,7 @@ def prepared(experiment: Experiment) -> Setting:
 
     setting = Setting.of(experiment)
     Session.open(setting.triple(), setting.problem, NoiseSource.seeded(0), setting.entry.feedback)
-    if experiment.epsilon is not None and not (outlook := setting.forecast()).feasible:
+    if setting.problem.private and not (outlook := setting.forecast()).feasible:
         note(f"warning: {outlook.verdict}")
     return setting
 
@@ -218,21 +220,23 @@ def result_table(summary: Summary) -> Any:
     return table
 
 
-def twin_ratio(setting: Setting, seed: int | None) -> float | None:
+def twin_run(setting: Setting, seed: int | None) -> RunResult | None:
     """What the learner's twin without privacy reaches, on one seed: the price of privacy is the difference."""
     from discreet.runs.experiment import run as run_once
 
     twin = setting.said.twin
-    return None if twin is None else run_once(twin, 0 if seed is None else seed).regret_ratio
+    return None if twin is None else run_once(twin, 0 if seed is None else seed)
 
 
-def guarantee_line(summary: Summary, twin: float | None = None) -> str:
+def guarantee_line(summary: Summary, twin: RunResult | None = None) -> str:
     """One line anyone can read: what is promised, and what it cost."""
-    row, ratio = summary.rows[0], summary.ratio
+    row, ratio, gap = summary.rows[0], summary.ratio, summary.gap
     parts = [row.guarantee.sentence()]
-    if ratio is not None:
-        without = "" if twin is None else f", non-private {twin:.3g}"
-        parts.append(f"regret {ratio.mean:.3g} of random{without}")
+    if ratio is not None and gap is not None:
+        without, last = "", ""
+        if twin is not None and twin.regret_ratio is not None:
+            without, last = f", non-private {twin.regret_ratio:.3g}", f", non-private {twin.final_gap:.3g}"
+        parts.append(f"regret {ratio.mean:.3g} of random{without}; gap of the last policy {gap.mean:.3g}{last}")
     if row.simulation:
         parts.append(NOT_A_RELEASE)
     return "guarantee: " + "; ".join(parts)
@@ -247,23 +251,28 @@ def plot(
         typer.Option(help="A .png, .svg or .pdf file.", show_default="FOLDER-regret.png beside the folder"),
     ] = None,
 ) -> None:
-    """Draw the learning curves of all results in a folder."""
-    from discreet.runs import report, results
+    """Draw the learning curves of all results in a folder but those of seeds for tuning."""
+    from discreet.runs import report
 
     path = report.plot(folder, beside(folder) if out is None else out)
-    rows = results.read(folder)
+    rows = report.reportable(folder)
     found = report.summaries(rows)
-    if (sources := len({row.facts.get("source") for row in rows})) > 1:
-        note(f"the results in {folder} come from {sources} versions of the source")
+    tell_sources(folder, rows)
     show(comparison_table(found))
     say(guarantees(found))
     say(f"learning curves are in {path}")
 
 
-def beside(folder: Path) -> Path:
-    """Where the picture of a folder of results goes: not into it, so that every file there is a table."""
+def tell_sources(folder: Path, rows: Sequence[RunResult]) -> None:
+    """Say where a table mixes what several versions of the program have computed."""
+    if (sources := len({row.facts.get("source") for row in rows})) > 1:
+        note(f"the results in {folder} come from {sources} versions of the source")
+
+
+def beside(folder: Path, what: str = "regret.png") -> Path:
+    """Where a picture of a folder of results goes: not into it, so that every file there is a table."""
     named = folder.resolve() if folder.name in ("", "..") else folder
-    return named.parent / f"{named.name}-regret.png"
+    return named.parent / f"{named.name}-{what}"
 
 
 def comparison_table(found: list[Summary]) -> Any:
@@ -273,19 +282,20 @@ def comparison_table(found: list[Summary]) -> Any:
 
     seeds = sorted({len(summary.rows) for summary in found})
     runs = f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-    title = f"regret / regret of the random policy (1 = learned nothing), {runs} each"
+    title = f"regret, and gap of the last policy, relative to the random policy (1 = learned nothing), {runs} each"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("learner", style="bold", min_width=min(max(len(summary.label) for summary in found), 30))
-    for column in ("mean ± sd", "median", "worst"):
+    for column in ("mean ± sd", "median", "worst", "last gap"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("privacy")
     for summary in found:
-        ratio = summary.ratio
+        ratio, gap = summary.ratio, summary.gap
         table.add_row(
             summary.label,
             plus_minus(ratio, ".4f"),
             "" if ratio is None else f"{ratio.median:.4f}",
             "" if ratio is None else f"{ratio.worst:.4f}",
+            "" if gap is None else f"{gap.mean:.4f}",
             summary.guarantee.model,
         )
     return table

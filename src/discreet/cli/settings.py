@@ -27,7 +27,9 @@ SETTINGS = {
     ),
     "rate_scale": Field(float | None, "Factor on the learning rate; 1 is the theorem's.", shown="the learner's"),
     "beta": Field(
-        float | None, "How often bonuses and widths may fail, divided as in the paper.", shown="0.1 and 0.01"
+        float | None,
+        "How often bonuses and widths may fail, divided as in the paper.",
+        shown="0.1, in widths of practical constants 0.01; of printed losses XA/K",
     ),
     "reward_law": Field(
         str | None,
@@ -56,10 +58,11 @@ SETTINGS = {
     ),
     "epsilon": Field(float | None, "Privacy budget per user (private learners), at most 20."),
     "delta": Field(float, "Above 0: (epsilon, delta), with Gaussian noise or shuffled bits.", 0.0),
+    "rho": Field(float | None, "zCDP budget per user; its epsilon is stated at delta, 1e-6 where none is said."),
     "local_reports": Field(
         str | None,
-        "Local model: sampled (one step, unary code) or laplace (noise on every counter).",
-        shown="sampled",
+        "Local model: sampled (one step, unary code) or noise on every counter (laplace, gaussian).",
+        shown="sampled; with rho or delta gaussian",
     ),
     "honest": Field(
         float | None, "Shuffle model: the fraction of every batch that surely adds its noise.", shown="1"

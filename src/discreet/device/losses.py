@@ -1,7 +1,7 @@
 """Adversarial problems on a device: its record is a walk through public layers and the losses of the episode.
 
-Three messages, of which a user sends one: counters with Laplace noise (`LaplaceEncoder`) or one step in unary
-encoding (`SampledEncoder`), both with these tables; or a few cells of her loss table as flipped bits (`LossEncoder`).
+Of these messages a user sends one: counters with noise (`LaplaceEncoder`, `GaussianEncoder`) or one step in unary
+encoding (`SampledEncoder`), all with these tables; or a few cells of her loss table as flipped bits (`LossEncoder`).
 Proof: discreet/privacy/trust/losses.md.
 """
 
@@ -100,6 +100,12 @@ class LossTables:
         steps = 2 * self.horizon
         moved = self.cells[2] if self.feedback == "full" else steps
         return steps, steps - 2, moved * self.units
+
+    @property
+    def squares(self) -> tuple[int, int, int]:
+        """Squared L2 distance of the same: no two steps of a walk share a counter."""
+        visits, transitions, losses = self.moves
+        return visits, transitions, losses * self.units
 
     @property
     def num_items(self) -> int:

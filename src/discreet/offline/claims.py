@@ -180,7 +180,13 @@ NEEDS = (
     r"|too few users: nothing but the most visited pairs can be learned; about [\d,]+ are needed))?"
 )
 THIN = "only {:.0f} % of the state-action pairs stand out of the noise"
+#: Why a release of what is above a threshold has no lower bound (privacy/trust/sparse.md).
+THRESHOLDED = (
+    "there are too many kinds of steps to hold how often each occurred: only those above a threshold of noise are "
+    "released, and what lies below may be more than what lies above, so that no lower bound follows from them"
+)
 OTHERS = (
+    re.escape(THRESHOLDED),
     r"the lower bound on the policy's value is [0-9.e+-]+, the least that is possible: the width of the release "
     r"proves nothing about it, which says little about how good it is",
     r"features were divided by their largest norm, [0-9.e+-]+",

@@ -594,7 +594,9 @@ def _warnings(learned: Outcome, covered: float, outlook: Forecast | None) -> lis
     elif covered < 0.5:
         found.append(claims.THIN.format(100 * covered) + needed)
     worth = learned.estimate
-    if worth["value_lower"] <= worth["possible_values"][0] and covered > HARDLY:
+    if claims.THRESHOLDED in worth["values_are"]:
+        found.append(claims.THRESHOLDED)
+    elif worth["value_lower"] <= worth["possible_values"][0] and covered > HARDLY:
         found.append(
             f"the lower bound on the policy's value is {worth['value_lower']:.4g}, the least that is possible: the "
             "width of the release proves nothing about it, which says little about how good it is"

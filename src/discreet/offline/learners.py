@@ -17,6 +17,7 @@ from discreet.agents.vapvi import VAPVI
 from discreet.bonuses import BonusKind
 from discreet.mdp import Floats, Ints
 from discreet.offline import auto
+from discreet.offline.claims import THRESHOLDED
 from discreet.offline.declaration import Grid
 from discreet.people.counting import LoggedData, Repairs
 from discreet.people.logs import LogFormat
@@ -47,10 +48,6 @@ from discreet.valuation import (
     worth,
 )
 
-THRESHOLDED = (
-    "there are too many kinds of steps to hold how often each occurred: only those above a threshold of noise are "
-    "released, and no lower bound follows from them"
-)
 UNPROVED = (
     "no lower bound is proved for steps that were weighted, because the weights depend on where the same people went"
 )

@@ -208,16 +208,22 @@ def laplace_union_width(
     return _smallest(log_failure, math.log(beta), start)
 
 
-def running_width(scale: float, num_terms: int, counters: float, beta: float) -> float:
-    """Width of all partial sums of n noises DLap(scale): local reports, or epochs summed one after the other.
+def running_width(
+    scale: float,
+    num_terms: int,
+    counters: float,
+    beta: float,
+    union: Callable[..., float] = laplace_union_width,
+) -> float:
+    """Width of all partial sums of n noises, DLap(scale) unless told: local reports.
 
     P(max_{k≤n} |S_k| > e) ≤ 2P(|S_n| > e) (Lévy: the noise is symmetric), so there is no union over k; for a handful
     of terms the union is smaller and is used instead.
     """
     _check_terms("num_terms", num_terms)
     if num_terms > 16:
-        return laplace_union_width(scale, [num_terms], [2.0], counters, beta)
-    return laplace_union_width(scale, range(1, num_terms + 1), _union_or_levy(num_terms), counters, beta)
+        return union(scale, [num_terms], [2.0], counters, beta)
+    return union(scale, list(range(1, num_terms + 1)), _union_or_levy(num_terms), counters, beta)
 
 
 def _union_or_levy(num_terms: int) -> Floats:
@@ -310,6 +316,11 @@ def gaussian_union_width(
         return float(_log_sum(tails + shares).min()) + 1e-12
 
     return _smallest(log_failure, math.log(beta), 4.0 * float(deviations.max()))
+
+
+def gaussian_running_width(sigma: float, num_terms: int, counters: float, beta: float) -> float:
+    """As `running_width`, of discrete Gaussian noises."""
+    return running_width(sigma, num_terms, counters, beta, gaussian_union_width)
 
 
 def symmetric_matrix_width(deviation: float, dimension: int, beta: float, matrices: int = 1) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import difflib
 import io
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +23,8 @@ from discreet.people.episodes import MDPSimulator
 from discreet.planning import occupancy, uniform_policy
 from discreet.runs import bounds, results, verdicts
 from discreet.runs.experiment import Experiment, Setting, generators, run_seeds
-from discreet.runs.report import Variation
 from discreet.runs.results import RunResult
+from discreet.runs.statistics import Variation
 from discreet.runs.verdicts import Row
 
 #: Constants are chosen on seeds from here on; tables are made of others.
@@ -80,10 +81,40 @@ def figure(name: str) -> Figure:
 # Figure 4 of [WZCW23] -----------------------------------------------------------------------------------------------
 
 LEARNERS = {"value iteration": "heavy-ucbvi", "policy optimisation": "heavy-ucbpo"}
-#: The search for c, the scale of all bonuses: for practical forms around their defaults, for the printed one below 1.
-SCALES = {"pooled": (0.01, 0.03, 0.1, 0.3, 1.0), "printed": (0.001, 0.01, 0.1, 1.0)}
-SCALES["staged"] = SCALES["pooled"]
 EPSILONS = (0.5, 1.0)
+
+
+class Constants(NamedTuple):
+    """What is tuned: c scales all bonuses, the rate is policy optimisation's in multiples of the theorem's η."""
+
+    c: float
+    rate: float | None  # value iteration has none
+
+
+@dataclass(frozen=True)
+class Search:
+    """Every c with every rate, by regret on these seeds."""
+
+    scales: tuple[float, ...]
+    rates: tuple[float, ...]
+    seeds: tuple[int, ...] = TUNING_SEEDS
+
+    def constants(self, learner: str) -> tuple[Constants, ...]:
+        rates = self.rates if learner == "policy optimisation" else (None,)
+        return tuple(itertools.starmap(Constants, itertools.product(self.scales, rates)))
+
+    def __str__(self) -> str:
+        scales, rates = (", ".join(f"{x:g}" for x in values) for values in (self.scales, self.rates))
+        seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"seeds {self.seeds[0]} to {self.seeds[-1]}"
+        return f"c in {{{scales}}} and, for policy optimisation, η in {{{rates}}} times the theorem's, on {seeds}"
+
+
+#: For practical forms around their defaults; for the printed one, which is slow, from the theorem on, on one seed.
+SEARCHES = {
+    "pooled": Search((0.01, 0.03, 0.1, 0.3, 1.0), (3.0, 10.0, 30.0, 100.0, 300.0)),
+    "printed": Search((0.001, 0.01, 0.1, 1.0), (1.0, 10.0, 100.0, 1000.0), TUNING_SEEDS[:1]),
+}
+QUICK = Search((0.03, 0.1, 0.3), (10.0, 30.0, 100.0))
 
 
 @dataclass(frozen=True)
@@ -95,7 +126,10 @@ class Cell:
     model: str  # none, joint, local
     epsilon: float | None
 
-    def experiment(self, episodes: int, scale: float) -> Experiment:
+    def search(self, quick: bool) -> Search:
+        return SEARCHES["printed"] if self.form == "printed" else QUICK if quick else SEARCHES["pooled"]
+
+    def experiment(self, episodes: int, constants: Constants) -> Experiment:
         name, budget = LEARNERS[self.learner], {}
         if self.model != "none":
             name, budget = f"private-{name}", {"epsilon": self.epsilon, "model": self.model}
@@ -106,7 +140,8 @@ class Cell:
             episodes=episodes,
             pooled=self.form == "pooled",
             mode="paper" if self.form == "printed" else "practical",
-            confidence_scale=scale,
+            confidence_scale=constants.c,
+            rate_scale=constants.rate,
             reward_law="alpha-stable",
             alpha=2.0,
             **budget,  # type: ignore[arg-type]
@@ -141,13 +176,13 @@ def kept(experiment: Experiment, seeds: Sequence[int], work: Work, advance: Adva
     return [found[seed] for seed in seeds]
 
 
-def tuned(cell: Cell, episodes: int, work: Work, advance: Advance) -> float:
-    """The scale with the least mean regret on the tuning seeds."""
-    regret = {}
-    for scale in SCALES[cell.form]:
-        rows = kept(cell.experiment(episodes, scale), TUNING_SEEDS, work, advance)
-        regret[scale] = math.fsum(float(row.regret[-1]) for row in rows)
-    return min(regret, key=lambda scale: regret[scale])
+def tuned(cell: Cell, episodes: int, work: Work, advance: Advance) -> Constants:
+    """The constants with the least mean regret on the tuning seeds; the first of those that are equally good."""
+    search, regret = cell.search(work.quick), {}
+    for constants in search.constants(cell.learner):
+        rows = kept(cell.experiment(episodes, constants), search.seeds, work, advance)
+        regret[constants] = math.fsum(float(row.regret[-1]) for row in rows)
+    return min(regret, key=lambda constants: regret[constants])
 
 
 def late_ratio(run: RunResult) -> float:
@@ -157,21 +192,22 @@ def late_ratio(run: RunResult) -> float:
     return (float(run.regret[-1]) - before) / (run.random_regret / 2)
 
 
-def heavy_row(cell: Cell, scale: float, runs: Sequence[RunResult]) -> Row:
+def heavy_row(cell: Cell, constants: Constants, runs: Sequence[RunResult]) -> Row:
     measured = {
         "regret": [float(run.regret[-1]) for run in runs],
         "ratio": [float(run.regret[-1]) / run.random_regret for run in runs],
         "late": [late_ratio(run) for run in runs],
     }
     episodes = int(runs[0].checkpoints[-1])
-    return {**asdict(cell), "c": scale, "seeds": len(runs), **spread(measured), **hidden(cell, episodes)}
+    counted = {"seeds": len(runs), **spread(measured), **hidden(cell, episodes)}
+    return {**asdict(cell), **constants._asdict(), **counted}
 
 
 @cache
 def hidden(cell: Cell, episodes: int) -> Mapping[str, float]:
     """How often the random policy visits the pair that pays most, at its best step, and the sd of that count's noise
     if all users come in one epoch (printed: in the tree that releases every episode)."""
-    setting = Setting.of(cell.experiment(episodes, 1.0))
+    setting = Setting.of(cell.experiment(episodes, Constants(1.0, None)))
     mdp, triple, (environment, noise) = setting.mdp, setting.triple(0), generators(0)
     anywhere = uniform_policy((mdp.horizon, mdp.num_states, mdp.num_actions))
     privatizer: Any = triple.privatizer  # of counts, with thresholds
@@ -201,15 +237,16 @@ def _heavy_episodes(work: Work) -> int:
 
 
 def _heavy_total(work: Work) -> int:
-    return sum(len(TUNING_SEEDS) * len(SCALES[cell.form]) + len(work.seeds) for cell in cells(work.quick))
+    searches = ((cell, cell.search(work.quick)) for cell in cells(work.quick))
+    return sum(len(x.seeds) * len(x.constants(cell.learner)) + len(work.seeds) for cell, x in searches)
 
 
 def _heavy(work: Work, advance: Advance) -> Outcome:
     K, rows, curves = _heavy_episodes(work), [], {}
     for cell in cells(work.quick):
-        scale = tuned(cell, K, work, advance)
-        runs = kept(cell.experiment(K, scale), work.seeds, work, advance)
-        rows.append(heavy_row(cell, scale, runs))
+        constants = tuned(cell, K, work, advance)
+        runs = kept(cell.experiment(K, constants), work.seeds, work, advance)
+        rows.append(heavy_row(cell, constants, runs))
         curves[cell] = runs
     return Outcome(tuple(rows), verdicts.heavy(rows), lambda: _draw_heavy(curves))
 
@@ -460,9 +497,8 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
                 "under joint privacy the price of privacy becomes negligible as episodes go by, under local "
                 "privacy it stays high, and a smaller ε costs more",
                 "RiverSwim, 6 states, horizon 20, symmetric α-stable rewards with α = 2; printed = staged with the "
-                "paper's constants × c, staged and pooled = our practical form; c searched per curve in "
-                f"{SCALES['pooled']} (printed: {SCALES['printed']}; quick: printed left out) by regret on seeds "
-                f"{TUNING} to {TUNING_SEEDS[-1]}; the rate of policy optimisation is not searched",
+                "paper's constants × c, staged and pooled = our practical form; for each curve the constants of "
+                f"least regret, {SEARCHES['pooled']} (printed: {SEARCHES['printed']}; quick: {QUICK}, not printed)",
                 _heavy,
                 _heavy_total,
             ),
@@ -527,9 +563,5 @@ def written(chosen: Figure, outcome: Outcome, out: Path) -> list[Path]:
         parts["png"] = lambda path: draw().savefig(path, format="png", dpi=150)
     made = []
     for ending, write in parts.items():
-        path = results.prepare(out) / f"{chosen.name}.{ending}"
-        part = path.with_name(f".{path.name}.part")
-        write(part)
-        part.replace(path)
-        made.append(path)
+        made.append(results.replaced(results.prepare(out) / f"{chosen.name}.{ending}", write))
     return made

@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -25,11 +25,7 @@ from discreet.privacy.audit.games import (
     ReleasePattern,
     audited,
     counts_game,
-    gaussian_score,
-    laplace_game,
-    laplace_loss,
-    laplace_score,
-    matches,
+    noisy_game,
 )
 from discreet.privacy.families import samplable
 from discreet.privacy.noise import NoiseSource
@@ -48,7 +44,7 @@ from discreet.privacy.trust.gains import (
     ReturnHistogram,
     noisy,
 )
-from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.local import LocalGaussian, LocalLaplace, LocalSampled
 from discreet.privacy.trust.noisy_max import noisy_max
 from discreet.privacy.trust.one_hot import OneHot
 from discreet.privacy.trust.shuffle import Shuffle
@@ -86,22 +82,21 @@ def _counts(
     return game
 
 
-def _local(calibration: Literal["true", "paper"]) -> Callable[[Settings], Game]:
+def _local(make: Callable[[Settings], LocalLaplace | LocalGaussian]) -> Callable[[Settings], Game]:
     """One user's report, replaced."""
 
     def game(s: Settings) -> Game:
         tables = CountTables(s.horizon, s.states, s.actions)
-        walks = tables.walks
-        privatizer = LocalLaplace(Budget.pure(s.epsilon), calibration=calibration)
+        walks, privatizer = tables.walks, make(s)
         stream = privatizer.open(tables.spec(), 1, NoiseSource.secure())
-        encoder = stream.encoder
+        encoder, gaussian = stream.encoder, privatizer.mechanism == "gaussian"
         visits, transitions, rewards = (entry.scale for entry in stream.ledger)
         scales = tables.by_table((visits, transitions, rewards))
 
         def views(world: int, trials: int, noise: NoiseSource) -> Floats:
             return encoder.randomise(walks[np.full(trials, world)], noise).astype(np.float64)
 
-        return laplace_game(s.epsilon, views, walks, scales)
+        return noisy_game(s.epsilon, views, walks, scales, s.delta if gaussian else None)
 
     return game
 
@@ -152,12 +147,7 @@ def _one_hot(budget: Callable[[Settings], Budget]) -> Callable[[Settings], Game]
             values = stream.release().values.reshape(S, trials, -1)
             return np.ascontiguousarray(values.transpose(1, 0, 2)).reshape(trials, -1)
 
-        def scores(view: Floats) -> Floats:
-            likelihood = (gaussian_score if gaussian else laplace_score)(view, worlds, scales)
-            return np.stack([likelihood, matches(view, worlds)], axis=1)
-
-        exact = None if gaussian else laplace_loss(worlds, scales)
-        return Game(s.epsilon, views, scores, exact, s.delta if gaussian else 0.0)
+        return noisy_game(s.epsilon, views, worlds, scales, s.delta if gaussian else None)
 
     return game
 
@@ -215,7 +205,7 @@ def _comparison(s: Settings) -> Game:
         parts += [noisy(rows[:, [RETURN_BINS + i]], moments.noise, moments.scales[i], noise) for i in (0, 1)]
         return np.concatenate(parts, axis=1).astype(np.float64)
 
-    return replace(laplace_game(s.epsilon, views, both, scales), exact=None)
+    return replace(noisy_game(s.epsilon, views, both, scales), exact=None)
 
 
 def _paper_losses(s: Settings) -> Game:
@@ -230,7 +220,7 @@ def _noisy_table(s: Settings, worlds: Ints, scale: float) -> Game:
     def views(world: int, trials: int, noise: NoiseSource) -> Floats:
         return np.asarray(worlds[world] + noise.laplace(scale, (trials, worlds.shape[1])), dtype=np.float64)
 
-    return laplace_game(s.epsilon, views, worlds, np.full(worlds.shape[1], scale))
+    return noisy_game(s.epsilon, views, worlds, np.full(worlds.shape[1], scale))
 
 
 #: Rewards under truncation are whole multiples of 2⁻¹⁰.
@@ -330,7 +320,14 @@ class Audited(NamedTuple):
 
 #: Everything that can be audited by name.
 MECHANISMS: dict[str, Audited] = {
-    "local": Audited("one user's tables with Laplace noise, randomised at home", _local("true")),
+    "local": Audited(
+        "one user's tables with Laplace noise, randomised at home",
+        _local(lambda s: LocalLaplace(Budget.pure(s.epsilon))),
+    ),
+    "local-gaussian": Audited(
+        "the same with Gaussian noise and (epsilon, delta)",
+        _local(lambda s: LocalGaussian(Budget.approximate(s.epsilon, s.delta))),
+    ),
     "local-sampled": Audited("one sampled step of one user in optimised unary encoding", _local_sampled),
     "tree": Audited(
         "counts after every episode, Laplace noise on a binary tree, later users react to releases",
@@ -380,7 +377,10 @@ MECHANISMS: dict[str, Audited] = {
     "choice": Audited("the best of two policies and none by noisy gains, geometric noise", _choice),
     "comparison": Audited("returns and gains over current practice with Laplace noise", _comparison),
     "shuffle": Audited("counts of shuffled bits, the noise comes from all users of a batch", _shuffle),
-    "paper-local": Audited("local noise as printed, 3H/epsilon: two episodes may share no cell", _local("paper")),
+    "paper-local": Audited(
+        "local noise as printed, 3H/epsilon: two episodes may share no cell",
+        _local(lambda s: LocalLaplace(Budget.pure(s.epsilon), calibration="paper")),
+    ),
     "paper-tree": Audited(
         "tree noise as printed, 3H·log2(K)/epsilon: two episodes may share no cell",
         _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), calibration="paper")),

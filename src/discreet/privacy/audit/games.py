@@ -317,12 +317,20 @@ def laplace_loss(worlds: Ints, scales: Floats) -> float:
     return float((np.abs(worlds[1] - worlds[0]) * ratios).sum())
 
 
-def laplace_game(
-    claimed: float, views: Callable[[int, int, NoiseSource], Floats], worlds: Ints, scales: Floats
+def noisy_game(
+    claimed: float,
+    views: Callable[[int, int, NoiseSource], Floats],
+    worlds: Ints,
+    scales: Floats,
+    delta: float | None = None,
 ) -> Game:
-    """Two tables (2, m) under Laplace noise of these scales, told apart by likelihood and by exact matches."""
+    """Two tables (2, m) under noise of these scales, told apart by likelihood and by exact matches.
+
+    The noise is Laplace, or with a delta Gaussian.
+    """
+    likelihood = laplace_score if delta is None else gaussian_score
 
     def scores(view: Floats) -> Floats:
-        return np.stack([laplace_score(view, worlds, scales), matches(view, worlds)], axis=1)
+        return np.stack([likelihood(view, worlds, scales), matches(view, worlds)], axis=1)
 
-    return Game(claimed, views, scores, laplace_loss(worlds, scales))
+    return Game(claimed, views, scores, laplace_loss(worlds, scales) if delta is None else None, delta or 0.0)

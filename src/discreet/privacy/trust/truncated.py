@@ -248,7 +248,7 @@ class TruncatedLocal:
 
 
 class TruncatedLocalStream(Keeper):
-    """Counts in a `LocalLaplaceStream` with two thirds of the budget, noisy reward sums here."""
+    """Counts in a `LocalCounterStream` with two thirds of the budget, noisy reward sums here."""
 
     def __init__(self, local: TruncatedLocal, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         self._cut, self._spec, self._noise = Cut(spec), spec, noise
