@@ -17,8 +17,8 @@ from discreet.envs.adversaries import ADVERSARIES
 from discreet.problem import Problem
 
 if TYPE_CHECKING:
+    from discreet.device.losses import Feedback
     from discreet.offline.learners import Outcome, Task
-    from discreet.people.losses import Feedback
     from discreet.planning import Agent
     from discreet.privacy.protocol import Privatizer
     from discreet.privacy.trust.losses import LossPrivatizer

@@ -9,7 +9,7 @@ import typer
 
 from discreet.cli.columns import grid_json, show_grid
 from discreet.cli.logs import declared, log_format
-from discreet.cli.options import Declare, Delta, Json, Neighbours, State, one_of, spoken
+from discreet.cli.options import Declare, Delta, Json, NeighboursOption, State, one_of, spoken
 from discreet.cli.terminal import compilation_notice, say, say_json, show
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def calibrate(
         str | None,
         typer.Option(help="When to release: every (episode) or epochs (growing).", show_default="epochs"),
     ] = None,
-    neighbours: Neighbours = "replace",
+    neighbours: NeighboursOption = "replace",
     pooled: Annotated[bool, typer.Option("--pooled", help="Count over all steps together.")] = False,
     losses: Annotated[
         bool, typer.Option("--losses", help="For adversarial learners: private loss tables instead of rewards.")

@@ -39,9 +39,8 @@ def cautious_values(
     certain_rewards, follow = means.shape[0] > 0, policy.shape[0] > 0
     start_values(values, S, Y, ended)
     for i in range(H):
-        h = H - 1 - i
+        h, V = H - 1 - i, values[H - i]
         g = min(h, stages - 1)
-        V = values[h + 1]
         bottom, top = i * min(0.0, ended), 1.0 + i * max(1.0, ended)
         low, high = ends(V, Y)
         for s in range(S):

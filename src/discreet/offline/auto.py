@@ -23,7 +23,7 @@ from discreet.people.counting import StepCounts
 from discreet.people.counts import CountSpec
 from discreet.people.stays import ENDED, ON, Stays
 from discreet.planning import possible_values
-from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, Noise, guarantee_of, unit_text
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Mechanism, Neighbours, guarantee_of, unit_text
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.trust.behaviour import BehaviourTree
@@ -68,7 +68,7 @@ SETTINGS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class LearnedColumns:
     """How records become states, what is done there (AS_NOW: as people do now), and what was promised."""
 
     states: Grid
@@ -84,7 +84,7 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Design:
     """What is released, at which price: a function of public numbers."""
 
     declaration: Declaration
@@ -111,7 +111,7 @@ class Plan:
         return WHY_SAFE if self.safe else WHY[self.regime]
 
     @property
-    def noise(self) -> Noise:
+    def noise(self) -> Mechanism:
         return "laplace" if self.budget.kind == "pure" else "gaussian"
 
     @property
@@ -223,17 +223,19 @@ def ended_rate(declaration: Declaration) -> float:
     return (declaration.ended_pays - low) / (high - low)
 
 
-def learn(stays: Stays, plan: Plan, source: NoiseSource) -> Learned:
+def learn(stays: Stays, plan: Design, source: NoiseSource) -> LearnedColumns:
     """One release after the other, each in view of the earlier ones, then a policy."""
     declaration, A = plan.declaration, plan.declaration.num_actions
     guarantee, settings = plan.guarantee(source), dict[str, Any].fromkeys(SETTINGS) | {"parts": list(plan.parts)}
 
-    def learned(states: Grid, actions: Ints, chosen: str, planned: tuple[Floats, Mask] | None = None) -> Learned:
+    def learned(
+        states: Grid, actions: Ints, chosen: str, planned: tuple[Floats, Mask] | None = None
+    ) -> LearnedColumns:
         found = settings | {"chosen": chosen}
         if planned is not None:
-            return Learned(states, actions, *planned, guarantee, found)
+            return LearnedColumns(states, actions, *planned, guarantee, found)
         known = np.repeat((actions != AS_NOW)[..., None], A, axis=2)
-        return Learned(states, actions, least_values(plan, actions.shape), known, guarantee, found)
+        return LearnedColumns(states, actions, least_values(plan, actions.shape), known, guarantee, found)
 
     tree = plan.tree.release(stays.bins, stays.action, A, candidates(declaration), source)
     branches, mode = tree_policy(tree, declaration)
@@ -254,7 +256,7 @@ def learn(stays: Stays, plan: Plan, source: NoiseSource) -> Learned:
 
 
 def private_choice(
-    stays: Stays, plan: Plan, tree: PrivateTree, asked: Sequence[Ints], source: NoiseSource
+    stays: Stays, plan: Design, tree: PrivateTree, asked: Sequence[Ints], source: NoiseSource
 ) -> tuple[int, float]:
     """Which of `NAMES`, by what each would have changed on the way; and C, scaled."""
     declaration, H, choice = plan.declaration, plan.declaration.horizon, plan.choice
@@ -288,7 +290,7 @@ def released_returns(
 # The histogram ------------------------------------------------------------------------------------------------------
 
 
-def histogram_policy(stays: Stays, plan: Plan, source: NoiseSource) -> tuple[Ints, Floats, Mask, float]:
+def histogram_policy(stays: Stays, plan: Design, source: NoiseSource) -> tuple[Ints, Floats, Mask, float]:
     """Actions (as now where nothing is known), cautious values, known pairs, noise per item."""
     stream = plan.histogram.open(plan.spec, plan.cells, plan.num_users, source)
     stream.add(step_counts(stays, plan))
@@ -304,7 +306,7 @@ def histogram_policy(stays: Stays, plan: Plan, source: NoiseSource) -> tuple[Int
     return actions, found.value[:H], known, release.deviation
 
 
-def step_counts(stays: Stays, plan: Plan) -> StepCounts:
+def step_counts(stays: Stays, plan: Design) -> StepCounts:
     """Steps by state, action and successor, and what they paid; of Gaussian pooled counts, first visits only."""
     spec, S, A = plan.spec, plan.grid.num_states, plan.declaration.num_actions
     state = plan.grid.states_of(stays.bins)
@@ -345,7 +347,7 @@ def tree_policy(tree: PrivateTree, declaration: Declaration) -> tuple[Grid, Ints
     return Grid(declaration, found.thresholds), np.tile(table, (declaration.horizon, 1))
 
 
-def least_values(plan: Plan, shape: tuple[int, ...]) -> Floats:
+def least_values(plan: Design, shape: tuple[int, ...]) -> Floats:
     """The least that is possible: a policy that was not planned has no cautious value."""
     least, _ = possible_values(plan.declaration.horizon, ended_rate(plan.declaration))
     return np.broadcast_to(least[:-1, None], shape).copy()

@@ -84,14 +84,6 @@ class DiscreteGaussian:
     def __post_init__(self) -> None:
         object.__setattr__(self, "sigma", check_scale(self.sigma, "sigma"))
 
-    @property
-    def excess(self) -> float:
-        """η = max_x |ln P_sampled(x)/P(x)|: 0, for the rejection is exact.
-
-        For a law within η, n values with an ideal (ε, δ) guarantee are (ε + 2nη, e^(nη)·δ)-private.
-        """
-        return 0.0
-
     @cached_property
     def _positive(self) -> NDArray[np.float64]:
         """exp(−x²/(2σ²)) at x = 1, 2, … while it is a normal float."""
@@ -112,6 +104,14 @@ class DiscreteGaussian:
     def _normaliser(self) -> float:
         """Σ exp(−x²/(2σ²)); by Poisson summation √(2π)·σ up to 2·exp(−2π²σ²), which is 0 in floats from σ = 10 on."""
         return float(1 + 2 * self._upper[0]) if self._direct else math.sqrt(2 * math.pi) * self.sigma
+
+    @property
+    def excess(self) -> float:
+        """η = max_x |ln P_sampled(x)/P(x)|: 0, for the rejection is exact.
+
+        For a law within η, n values with an ideal (ε, δ) guarantee are (ε + 2nη, e^(nη)·δ)-private.
+        """
+        return 0.0
 
     @property
     def variance(self) -> float:

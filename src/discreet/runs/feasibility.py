@@ -15,11 +15,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from discreet import catalog
+from discreet.device.losses import Feedback
 from discreet.occupancies import Layers
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.people.logs import LogFormat
-from discreet.people.losses import Feedback, LossSpec
+from discreet.people.losses import LossSpec
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
 from discreet.privacy.families import Family, chosen_mechanism, union_width
 from discreet.privacy.noise import NoiseSource
@@ -151,7 +152,7 @@ def _plain(privatizer: Privatizer[Any], spec: CountSpec) -> tuple[Privatizer[Any
             twin = plain(**{each.name: getattr(privatizer, each.name) for each in fields(plain)})
             return _plain(twin, bounded(spec))
     if isinstance(privatizer, ShuffleBatches):
-        privatizer = privatizer.counts()
+        privatizer = Shuffle(**{each.name: getattr(privatizer, each.name) for each in fields(privatizer)})
     if isinstance(privatizer, (Epochs, Shuffle)):
         privatizer = replace(privatizer, window="all")
     return privatizer, spec

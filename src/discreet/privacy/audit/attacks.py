@@ -23,6 +23,7 @@ from discreet.privacy.audit.games import (
     CountTables,
     Game,
     ReleasePattern,
+    Settings,
     audited,
     counts_game,
     noisy_game,
@@ -53,18 +54,6 @@ from discreet.releases.counts import PrivateCounts
 from discreet.releases.items import Items
 
 
-class Settings(NamedTuple):
-    """What an audit may vary; `users` and `delta` matter to mechanisms that have them."""
-
-    epsilon: float
-    horizon: int = 1
-    episodes: int = 4
-    states: int = 2
-    actions: int = 2
-    users: int = 1000
-    delta: float = 1e-6
-
-
 def _counts(
     pattern: ReleasePattern,
     make: Callable[[Settings], Privatizer[PrivateCounts]],
@@ -74,9 +63,8 @@ def _counts(
     """`exact`: the pattern says which noisy values make up the releases, so that what the pair costs is known."""
 
     def game(s: Settings) -> Game:
-        found = counts_game(
-            make(s), s.epsilon, pattern, s.horizon, s.episodes, s.states, s.actions, 0, s.delta if delta else 0.0
-        )
+        sizes = {"horizon": s.horizon, "episodes": s.episodes, "states": s.states, "actions": s.actions}
+        found = counts_game(make(s), s.epsilon, pattern, delta=s.delta if delta else 0.0, **sizes)
         return found if exact else replace(found, exact=None)
 
     return game
@@ -318,72 +306,62 @@ class Audited(NamedTuple):
     game: Callable[[Settings], Game]
 
 
+GAUSSIAN = "the same with Gaussian noise and (epsilon, delta)"
+
+
+def pure(s: Settings) -> Budget:
+    return Budget.pure(s.epsilon)
+
+
+def approximate(s: Settings) -> Budget:
+    return Budget.approximate(s.epsilon, s.delta)
+
+
 #: Everything that can be audited by name.
 MECHANISMS: dict[str, Audited] = {
     "local": Audited(
-        "one user's tables with Laplace noise, randomised at home",
-        _local(lambda s: LocalLaplace(Budget.pure(s.epsilon))),
+        "one user's tables with Laplace noise, randomised at home", _local(lambda s: LocalLaplace(pure(s)))
     ),
-    "local-gaussian": Audited(
-        "the same with Gaussian noise and (epsilon, delta)",
-        _local(lambda s: LocalGaussian(Budget.approximate(s.epsilon, s.delta))),
-    ),
+    "local-gaussian": Audited(GAUSSIAN, _local(lambda s: LocalGaussian(approximate(s)))),
     "local-sampled": Audited("one sampled step of one user in optimised unary encoding", _local_sampled),
     "tree": Audited(
         "counts after every episode, Laplace noise on a binary tree, later users react to releases",
-        _counts("tree", lambda s: Tree(Budget.pure(s.epsilon))),
+        _counts("tree", lambda s: Tree(pure(s))),
     ),
-    "tree-gaussian": Audited(
-        "the same with Gaussian noise and (epsilon, delta)",
-        _counts("tree", lambda s: Tree(Budget.approximate(s.epsilon, s.delta)), delta=True),
-    ),
+    "tree-gaussian": Audited(GAUSSIAN, _counts("tree", lambda s: Tree(approximate(s)), delta=True)),
     "tree-honaker": Audited(
         "the tree with nodes averaged over their children",
-        _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), variant="honaker"), exact=False),
+        _counts("tree", lambda s: Tree(pure(s), variant="honaker"), exact=False),
     ),
     "tree-smooth": Audited(
         "the tree over labels with equally many ones",
-        _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), variant="smooth"), exact=False),
+        _counts("tree", lambda s: Tree(pure(s), variant="smooth"), exact=False),
     ),
     "toeplitz": Audited(
         "counts after every episode through a square root of the matrix of sums, Gaussian noise",
-        _counts(
-            "epochs",
-            lambda s: Toeplitz(Budget.approximate(s.epsilon, s.delta), num_blocks=s.episodes),
-            delta=True,
-            exact=False,
-        ),
+        _counts("epochs", lambda s: Toeplitz(approximate(s), num_blocks=s.episodes), delta=True, exact=False),
     ),
     "epochs": Audited(
         "counts per epoch with fresh Laplace noise, later users react to releases",
-        _counts("epochs", lambda s: Epochs(Budget.pure(s.epsilon))),
+        _counts("epochs", lambda s: Epochs(pure(s))),
     ),
     "one-shot": Audited(
-        "one release of the counts of all users with Laplace noise",
-        _counts("one-shot", lambda s: OneShot(Budget.pure(s.epsilon))),
+        "one release of the counts of all users with Laplace noise", _counts("one-shot", lambda s: OneShot(pure(s)))
     ),
-    "one-shot-gaussian": Audited(
-        "the same with Gaussian noise and (epsilon, delta)",
-        _counts("one-shot", lambda s: OneShot(Budget.approximate(s.epsilon, s.delta)), delta=True),
-    ),
-    "one-hot": Audited(
-        "the steps of a log as one histogram with Laplace noise", _one_hot(lambda s: Budget.pure(s.epsilon))
-    ),
-    "one-hot-gaussian": Audited(
-        "the same with Gaussian noise and (epsilon, delta)",
-        _one_hot(lambda s: Budget.approximate(s.epsilon, s.delta)),
-    ),
+    "one-shot-gaussian": Audited(GAUSSIAN, _counts("one-shot", lambda s: OneShot(approximate(s)), delta=True)),
+    "one-hot": Audited("the steps of a log as one histogram with Laplace noise", _one_hot(pure)),
+    "one-hot-gaussian": Audited(GAUSSIAN, _one_hot(approximate)),
     "splits": Audited("splits of a tree by the largest of noisy scores, geometric noise", _splits),
     "choice": Audited("the best of two policies and none by noisy gains, geometric noise", _choice),
     "comparison": Audited("returns and gains over current practice with Laplace noise", _comparison),
     "shuffle": Audited("counts of shuffled bits, the noise comes from all users of a batch", _shuffle),
     "paper-local": Audited(
         "local noise as printed, 3H/epsilon: two episodes may share no cell",
-        _local(lambda s: LocalLaplace(Budget.pure(s.epsilon), calibration="paper")),
+        _local(lambda s: LocalLaplace(pure(s), calibration="paper")),
     ),
     "paper-tree": Audited(
         "tree noise as printed, 3H·log2(K)/epsilon: two episodes may share no cell",
-        _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), calibration="paper")),
+        _counts("tree", lambda s: Tree(pure(s), calibration="paper")),
     ),
     "paper-integers": Audited(
         "shuffled numbers, a bit plus noise each, as printed: a large number can only be the user's", _paper_integers

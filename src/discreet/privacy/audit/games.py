@@ -33,6 +33,18 @@ FITTED = 2**14
 ROUNDING = 1e-9
 
 
+class Settings(NamedTuple):
+    """What an audit may vary; `users` and `delta` matter to mechanisms that have them."""
+
+    epsilon: float
+    horizon: int = 1
+    episodes: int = 4
+    states: int = 2
+    actions: int = 2
+    users: int = 1000
+    delta: float = 1e-6
+
+
 @dataclass(frozen=True)
 class Game:
     """Two neighbouring worlds, 0 and 1, and what an adversary sees of a mechanism in each.
@@ -250,18 +262,17 @@ def counts_game(
     privatizer: Privatizer[PrivateCounts],
     claimed: float,
     pattern: ReleasePattern,
-    horizon: int = 1,
-    episodes: int = 4,
-    states: int = 2,
-    actions: int = 2,
     victim: int = 0,
     delta: float = 0.0,
+    **sizes: int,
 ) -> Game:
     """Replace user `victim` of a stream of counts; everybody else reacts to what has been released.
 
     Her two walks share no cell. Each later user takes the walk that was visited less according to the last release,
     so her data depend on the victim's through releases only, which the adversary sees and subtracts.
+    `sizes`: horizon, episodes, states and actions of `Settings`.
     """
+    _, horizon, episodes, states, actions, *_ = Settings(claimed, **sizes)
     tables = CountTables(horizon, states, actions)
     walks = tables.walks
     steps = measurements(pattern, episodes)
