@@ -78,8 +78,8 @@ def ends_of_scale(name: str) -> dict[str, float]:
 def one_hot(stays: Stays, plan: auto.Plan, source: NoiseSource) -> auto.Learned:
     """The whole budget for the histogram."""
     alone = Alone(plan.declaration, plan.grid, plan.num_users, plan.budget)
-    actions, values, known, _ = auto.histogram_policy(stays, alone, source)
-    return auto.Learned(plan.grid, actions, values, known, no_privacy(), {"chosen": "one-hot"})
+    planned = auto.planned_in(auto.released_steps(stays, alone, source))
+    return auto.Learned(plan.grid, *planned, no_privacy(), {"chosen": "one-hot"})
 
 
 class Alone(auto.Plan):
@@ -185,11 +185,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--users", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--later", action="store_true", help="the problems that were made after every choice")
+    parser.add_argument("--fresh", action="store_true", help="the problems that were kept for the last table")
     parser.add_argument("--comparisons", type=int, default=5, help="policies per problem that are asked about")
     parser.add_argument("--out", type=Path, default=Path("results/columns"))
     options = parser.parse_args()
     store, seeds = Store(options.out / "columns.jsonl"), range(options.first, options.first + options.seeds)
     problems = [make.__name__ for make in columns.LATER] if options.later else list(columns.PROBLEMS)[:8]
+    problems = list(columns.FRESH) if options.fresh else problems
     text = table(store, problems, options.users, seeds)
     if options.comparisons:
         text += "\n" + comparisons(store, range(options.first, options.first + options.comparisons))

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from discreet.agents.practice import AS_NOW
+from discreet.agents.practice import AS_NOW, merge_states
 from discreet.offline import auto, certificate, fitting
 from discreet.offline.claims import problems_of
-from discreet.offline.declaration import Column, Declaration
+from discreet.offline.declaration import Column, Declaration, Grid
 from discreet.people.counting import LoggedData
 from discreet.people.logs import LogFormat
 from discreet.people.stays import DeclaredLog, read_stays
@@ -209,6 +209,76 @@ def test_a_log_in_which_nothing_counts_is_learned_from():
         stays = read_stays(pa.table(table), declared())
         found = auto.learn(stays, plan(40, Budget.pure(200.0), safe=safe), NoiseSource.seeded(0))
         assert found.actions.shape[0] == 4
+
+
+# Coarser readings ---------------------------------------------------------------------------------------------------
+
+
+def test_coarser_readings_are_a_public_rule():
+    """Five and three bins, one for what is missing, and names: edges are taken out, names and gaps are not merged."""
+    states = (
+        Column("x", 0.0, 1.0, edges=(0.2, 0.4, 0.6, 0.8)),
+        Column("y", 0.0, 1.0, edges=(0.3, 0.6), missing=True),
+        Column("ward", names=("A", "B", "C")),
+    )
+    what = replace(declared(), states=states)
+    grid = Grid(what, tuple(column.cuts(bins) for column, bins in zip(states, (5, 3, 3), strict=True)))
+    assert grid.num_states == 5 * 4 * 3
+    groups = auto.mergers(grid)
+    assert groups[0] is None
+    places = np.stack(np.unravel_index(np.arange(60), (5, 4, 3)), axis=1)
+    halved = np.array([0, 0, 1, 1, 2]), np.array([0, 0, 1, 2]), np.arange(3)
+    everything = np.arange(5), np.arange(4), np.arange(3)
+    nothing = np.zeros(5, int), np.zeros(4, int), np.zeros(3, int)
+    due = [halved]
+    for j in range(3):
+        due += [[halved[i] if i == j else everything[i] for i in range(3)]]
+        due += [[everything[i] if i == j else nothing[i] for i in range(3)]]
+        due += [[nothing[i] if i == j else everything[i] for i in range(3)]]
+    codes = [sum(100**i * part[places[:, i]] for i, part in enumerate(parts)) for parts in due]
+    partitions = {frozenset(frozenset(np.flatnonzero(code == c)) for c in set(code.tolist())) for code in codes}
+    found = {frozenset(frozenset(np.flatnonzero(group == c)) for c in set(group.tolist())) for group in groups[1:]}
+    assert found == partitions - {frozenset(frozenset([s]) for s in range(60))}  # names halved are the grid as it is
+    assert len(groups) == 1 + len(found) == 10
+    assert auto.mergers(Grid(what, ((), (), ()))) == [None]
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_states_that_are_merged_are_counted_together(pooled):
+    """Without noise the merged histogram is that of a log in which they were one state all along."""
+    what = replace(declared(pooled=pooled), states=COLUMNS[:1])
+    free, stays = Budget.pure(math.inf), read_stays(log(300), what)
+    fine, coarse = (auto.Plan(what, Grid(what, (what.states[0].cuts(n),)), 300, free) for n in (4, 2))
+    half = replace(coarse, grid=Grid(what, (what.states[0].cuts(4)[1:2],)))
+    release = auto.released_steps(stays, fine, NoiseSource.seeded(0))
+    merged = merge_states(release, np.array([0, 0, 1, 1]))
+    direct = auto.released_steps(stays, half, NoiseSource.seeded(0))
+    np.testing.assert_allclose(merged.values, direct.values, atol=1e-9)
+    assert merged.cells.shape == direct.cells.shape
+    np.testing.assert_array_equal(merged.cells.admitted, direct.cells.admitted)
+
+
+def test_noise_of_merged_states_is_that_of_its_parts():
+    plan_of = plan(6_000)
+    release = auto.released_steps(read_stays(log(6_000), plan_of.declaration), plan_of, NoiseSource.seeded(0))
+    S, others = release.cells.num_states, release.cells.num_successors - release.cells.num_states
+    group = np.arange(S) // 2
+    merged = merge_states(release, group)
+    n = int(group.max()) + 1
+    assert merged.variance == pytest.approx(release.variance * S / n * (S + others) / (n + others))
+    assert merged.width == pytest.approx(release.width * math.sqrt(merged.variance / release.variance))
+    assert merged.values.sum() == pytest.approx(release.values.sum())
+
+
+def test_a_column_that_says_nothing_is_read_away():
+    """Two columns that mean nothing thin out the log: the first one alone is read right where all of them are not."""
+    made = replace(plan(6_000), budget=Budget.pure(2.0))
+    stays = read_stays(log(6_000, good=False), made.declaration)
+    release = auto.released_steps(stays, made, NoiseSource.seeded(4))
+    best = np.where(np.arange(32) // 8 >= 2, 0, 1)
+    right = [(auto.planned_in(release, group).actions == best).mean() for group in auto.mergers(made.grid)]
+    assert made.grid.bins == (4, 4, 2)
+    assert max(right) == 1.0 > right[0] + 0.2
 
 
 # The certificate ----------------------------------------------------------------------------------------------------

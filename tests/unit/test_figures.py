@@ -17,6 +17,7 @@ from discreet.cli import app
 from discreet.cli.reproducing import numbers, table
 from discreet.runs import figures, results, verdicts
 from discreet.runs.figures import Cell, Constants, Fit, Search, Work
+from oracles import tool
 
 
 def invoke(*arguments: object, code: int = 0):
@@ -193,6 +194,15 @@ def test_r3_verdicts_on_heavy_tails_follow_from_the_numbers():
     noisy = [heavy("none", 0.0, 0.1), heavy("joint", 0.1, 0.4, 0.5, sd=0.4), heavy("joint", 0.1, 0.2, 1.0, sd=0.4)]
     assert "cannot be told apart" in verdicts.heavy(noisy)[2]
     assert "cannot be told apart" in verdicts.heavy([{**row, "ratio_sd": None} for row in noisy])[2]
+    (short,) = verdicts.heavy_summary([*good, heavy("local", 0.7, 0.8, 1.0)])
+    assert "negligible at the end in 1 of 2 curves, and nothing is learned in 0" in short
+    assert "stays high in 1 of 1, because nothing is learned in 0" in short
+    assert "a smaller budget clearly costs more in 1 of 1 pairs" in short
+    (short,) = verdicts.heavy_summary(
+        [heavy("none", 0.01, 0.1), heavy("joint", 1.0, 1.0, 0.5), heavy("joint", 0.99, 1.0, 1.0)]
+    )
+    assert "in 0 of 2 curves, and nothing is learned in 2" in short
+    assert short.endswith("in 0 of 0 pairs in which anything is learned.")
     (alone,) = verdicts.heavy([heavy("none", 0.99, 1.0), heavy("joint", 0.9, 0.9, 1.0)])
     assert "nothing is learned even without privacy" in alone
     assert "price is negligible" in verdicts.heavy([heavy("none", 0.0, 0.1), heavy("local", 0.04, 0.2, 1.0)])[0]
@@ -275,8 +285,20 @@ def linear(learner, gap, users=1000, rho=None, sd=0.1):
 def test_r4_convergence_is_judged_at_the_largest_log(private, plain, verdict):
     rows = [linear("vapvi", plain), linear("vapvi", 4.0, 5), linear("dp-vapvi", private, rho=1.0)]
     (said,) = verdicts.linear_price([*rows, linear("dp-vapvi", 4.0, 5, rho=1.0)])
+    converged = 1 if verdict.startswith("converges") else 0
+    (short,) = verdicts.linear_summary([*rows, linear("dp-vapvi", 4.0, 5, rho=1.0)])
+    assert short.endswith(f"converged to VAPVI in {converged} of 1 (instance, budget) pairs at 1,000 users.")
     assert "1,000 users" in said
     assert verdict in said
+
+
+def test_r4_convergence_is_also_judged_at_the_largest_log_of_print():
+    sizes = (100, 1000, 10_000)
+    rows = [linear("vapvi", 0.1, n) for n in sizes] + [linear("dp-vapvi", 300 / n, n, 1.0) for n in sizes]
+    said = verdicts.linear_price(rows)
+    assert [re.findall("([0-9,]+) users", line) for line in said] == [["1,000"], ["10,000"]]
+    (short,) = verdicts.linear_summary(rows)
+    assert "1 of 1 (instance, budget) pairs at 1,000 users and 1 of 1 (instance, budget) pairs at 10,000" in short
 
 
 def test_r4_the_order_is_counted_against_both_forms_of_pevi():
@@ -316,6 +338,11 @@ def test_the_table_of_dp_ucbvi_is_computed_from_its_theorems(tmp_path):
     assert ("PUCB", "local") not in rows
     assert ("LDP-OBI", "joint") not in rows
     assert len(rows) == 10
+    assert {learner: rows[learner, model]["bonus"] for learner, model in rows} == {
+        **dict.fromkeys(("PUCB", "LDP-OBI", "Private-UCB-PO", "Private-UCB-VI"), "Hoeffding"),
+        "DP-UCBVI": "Bernstein",
+        "every learner": "",
+    }  # the six lines of the printed table
     S, A, H, T = 6, 2, 20, 20 * 10**6
     assert float(rows["DP-UCBVI", "joint"]["value"]) == pytest.approx((S * A * H**2 * T) ** 0.5 + S**2 * A * H**3)
     local = (S**2 * A * H**3 * T) ** 0.5 + S**2 * A * (H**5 * T) ** 0.5
@@ -358,6 +385,7 @@ def test_a_table_for_the_eye_keeps_every_column_whole():
 # The page -----------------------------------------------------------------------------------------------------------
 
 PAGE = (Path(__file__).parents[2] / "docs" / "figures.md").read_text()
+PAGES = tool("results_figures")
 
 
 @pytest.mark.parametrize("name", ["qw23-table-1", "bzzdtcc24-table-1"])
@@ -370,19 +398,76 @@ def test_the_page_has_the_tables_of_theorems_as_computed(tmp_path, name):
         assert f"{start} {row['value']:,.4g} | {row['every_policy']:,.4g} |" in PAGE
 
 
+@pytest.mark.parametrize("path", list(PAGES.blocks()), ids=lambda path: path.name)
+def test_r3_r4_every_claim_about_a_figure_is_what_its_table_says(path):
+    """Tables, summaries and verdicts of the pages, from the tables in docs/figures."""
+    page = path.read_text()
+    assert page == PAGES.written(page, PAGES.blocks()[path]), "run python benchmarks/results_figures.py"
+    for picture in re.findall(r"\]\((figures/[\w-]+\.png)\)", page):
+        assert (path.parent / picture).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", [PAGES.HEAVY, PAGES.PRICE, PAGES.BUDGETS])
+def test_r3_r4_verdicts_in_full_are_what_their_tables_say(name):
+    assert (PAGES.TABLES / f"{name}.txt").read_text() == PAGES.told(name)
+
+
+def test_r3_r4_the_tables_of_the_page_are_whole():
+    """All curves of the figure but slow ones that are named; both instances, all sizes and budgets; ten seeds."""
+    heavy = PAGES.rows_of("wzcw23-figure-4")
+    missing = PAGES.missing_curves(heavy)
+    assert all(each.startswith("printed, ") for each in missing)
+    assert len(missing) + len(heavy) == len(list(figures.cells(False)))
+    assert all(row["seeds"] == 10 for row in heavy if row["form"] != "printed")
+    for row in heavy:
+        search = figures.SEARCHES["printed" if row["form"] == "printed" else "pooled"]
+        assert Constants(row["c"], row["rate"]) in search.constants(row["learner"])
+    work = Work(Path(), tuple(range(10)))
+    for panel in "ab":
+        rows = PAGES.rows_of(f"qw22-figure-1{panel}")
+        assert {Fit(*(row[name] for name in Fit.__dataclass_fields__)) for row in rows} == set(
+            figures.fits(panel, work)
+        )
+        assert all(row["seeds"] == 10 for row in rows)
+
+
+def test_what_the_page_says_of_the_search_is_the_search():
+    text = " ".join(PAGE.split())
+    for search in figures.SEARCHES.values():
+        for values in (search.scales, search.rates):
+            assert "{" + ", ".join(f"{x:g}".removeprefix("0") for x in values) + "}" in text
+    staged = next(row for row in PAGES.rows_of("wzcw23-figure-4") if (row["form"], row["epsilon"]) == ("staged", 1.0))
+    assert staged["noise"] > 5 * staged["count"]  # "several times larger"
+    pooled = next(row for row in PAGES.rows_of("wzcw23-figure-4") if (row["form"], row["epsilon"]) == ("pooled", 1.0))
+    assert (pooled["count"] / staged["count"], pooled["noise"]) == (pytest.approx(10, rel=0.1), staged["noise"])
+
+
 def test_the_page_has_what_is_measured(tmp_path):
     """Two rows of the first table and one of the others are made again."""
-    work = Work(tmp_path, (0, 1, 2))
+    work = Work(tmp_path, tuple(range(10)))
     for learner in figures.LEARNERS:
         cell = Cell("pooled", learner, "none", None)
-        (scale,) = re.findall(rf"^\| pooled \| {learner} \| none \| ([0-9.]+) \|", PAGE, re.M)
-        constants = Constants(float(scale), None)
+        kept = verdicts.one(PAGES.rows_of("wzcw23-figure-4"), form="pooled", learner=learner, model="none")
+        assert kept is not None
+        constants = Constants(kept["c"], kept["rate"])
         runs = figures.kept(cell.experiment(20_000, constants), work.seeds, work, lambda _: None)
         row = figures.heavy_row(cell, constants, runs)
-        assert f"| {scale} | {row['ratio']:.3f} ± {row['ratio_sd']:.3f} | {row['late']:.3f} ± " in PAGE
+        for name in ("ratio", "ratio_sd", "late", "late_sd", "count", "noise"):
+            assert row[name] == pytest.approx(kept[name], rel=1e-6), name
     fit = Fit("vapvi", "practical", None, 1, 20)
     row = figures.linear_row(fit, [figures.fitted(fit, seed) for seed in work.seeds])
-    assert PAGE.count(f"| 1 | vapvi, practical | {row['gap']:.3f} ± {row['gap_sd']:.3f} |") == 2
+    for name in ("qw22-figure-1a", "qw22-figure-1b"):
+        kept = verdicts.one(PAGES.rows_of(name), learner="vapvi", form="practical", instance=1, users=20)
+        assert kept is not None
+        assert row["gap"] == pytest.approx(kept["gap"], rel=1e-6)
+
+
+def test_a_table_is_read_back_as_it_was():
+    rows = [
+        {"name": "a", "n": 3, "x": 0.1, "none": None, "yes": True},
+        {"name": "b", "n": 4, "x": 1e-9, "none": None, "yes": False},
+    ]
+    assert figures.from_csv(figures.as_csv(rows)) == rows
 
 
 def test_every_command_of_the_page_exists():

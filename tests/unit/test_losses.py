@@ -168,7 +168,7 @@ def test_p8_a_user_whose_episode_cannot_be_read_reports_no_step(feedback):
     assert np.array_equal(items[0][~bad], items[1][~bad])
 
 
-def test_whole_loss_tables_move_by_every_cell_and_bandit_losses_by_two_per_step():
+def test_f8_whole_loss_tables_move_by_every_cell_and_bandit_losses_by_two_per_step():
     assert spec("full").sensitivity("replace")["losses"].l1 == 6 * spec().units
     assert spec("full").sensitivity("zero-out")["losses"].l1 == 6 * spec().units
     assert spec("bandit").sensitivity("replace")["losses"] == (4 * spec().units, 2.0 * spec().units)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import math
 import re
-import sys
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from discreet import theory
 from discreet.envs.linear import two_state_linear
@@ -23,20 +22,10 @@ from discreet.privacy.audit.attacks import MECHANISMS
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.local_losses import LocalLosses
 from discreet.privacy.trust.losses import CentralLosses
+from oracles import tool
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "papers"
-
-
-def tool(name: str):
-    """A script of benchmarks/, as a module."""
-    found = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules[name] = module
-    found.loader.exec_module(module)
-    return module
 
 
 paper_index = tool("paper_index")
@@ -133,6 +122,47 @@ def test_places_are_told_from_words():
     assert found == ["Alg. 3", "§5.1", "", ""]
 
 
+# Nothing is left out -----------------------------------------------------------------------------------------------
+
+#: How many lines every algorithm has in print.
+LINES = {
+    "qw23.md": {1: 18},
+    "wzcw23.md": {1: 14, 2: 12, 3: 16},
+    "bzzdtcc24.md": {1: 8, 2: 4, 3: 10, 4: 19},
+    "btzcc25.md": {1: 16, 2: 12, 3: 11, 4: 17},
+    "qw22.md": {1: 10, 2: 16},
+}
+
+
+@pytest.mark.parametrize("name", sorted(LINES))
+def test_every_line_of_every_algorithm_is_faithful_or_a_numbered_deviation(name):
+    page = text(name)
+    deviations = page.split("## Deviations of the printed form")[1].split("## Errata")[0]
+    numbered = {int(n) for n in re.findall(r"^(\d+)\. ", deviations, re.M)}
+    assert numbered == set(range(1, len(numbered) + 1))
+    errata = {int(n) for n in re.findall(r"^\| (\d+) \|", page.split("## Errata")[1].split("## Measured")[0], re.M)}
+    table = page.split("line by line")[1].split("## Deviations")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+    found = {number: [] for number in LINES[name]}
+    for place, *_, verdict in rows:
+        if told := re.fullmatch(r"deviations? ([\d, ]+)", verdict):
+            assert {int(n) for n in told[1].split(", ")} <= numbered, place
+        else:
+            told = re.fullmatch(r"faithful(?: \(erratum (\d+)\))?", verdict)
+            assert told is not None, (place, verdict)
+            assert told[1] is None or int(told[1]) in errata
+        if lines := re.fullmatch(r"Alg\. (\d): (\d+)(?:–(\d+))?", place):
+            first, last = int(lines[2]), int(lines[3] or lines[2])
+            found[int(lines[1])] += range(first, last + 1)
+    assert found == {number: list(range(1, count + 1)) for number, count in LINES[name].items()}
+
+
+def test_every_finding_about_the_papers_is_on_a_page_with_the_test_that_shows_it():
+    """f1 to f20, and r11: the number is in the name of a test that some page cites."""
+    cited = {each for name in NAMES for each in re.findall(r"`test_([fr]\d+)_\w+`", text(name))}
+    assert {f"f{n}" for n in range(1, 21)} | {"r11"} <= cited
+
+
 # The page of bounds -------------------------------------------------------------------------------------------------
 
 
@@ -193,6 +223,14 @@ def test_f7_the_features_of_the_figure_move_a_matrix_by_57():
     assert norms.max() == pytest.approx(7)
     moved = norms[:, None] ** 2 + norms[None] ** 2 - 2 * (phi @ phi.T) ** 2
     assert moved.max() == pytest.approx(57)
+
+
+@pytest.mark.parametrize("claim", [0.5, 1.0, 30.0])
+def test_f10_noise_of_a_scale_that_depends_on_data_is_private_for_no_epsilon(claim):
+    """Lap(b) against Lap(b'), b' > b: at y the logarithm of the ratio is |y|·(1/b − 1/b') + ln(b/b'): no bound."""
+    b, other = 6.0, 6.0 * math.sqrt(9 / 8)  # the thresholds of 8 and 9 visits, v = 1
+    y = (claim + 1.0 - math.log(b / other)) / (1 / b - 1 / other)
+    assert stats.laplace.logpdf(y, scale=other) - stats.laplace.logpdf(y, scale=b) > claim
 
 
 def test_f19_the_printed_tail_of_few_laplace_noises_is_too_short():

@@ -252,6 +252,20 @@ def test_columns_may_be_called_as_they_like():
     assert read_stays({name: np.array(values) for name, values in source.items()}, timed).step.tolist() == [0, 0]
 
 
+def test_a_column_of_next_states_changes_nothing_and_is_refused_as_a_role():
+    """With declared columns a step leads to the next row of its stay, whatever such a column says."""
+    source = log([(0, 0, 1.0, 0, 0.0), (0, 1, 2.0, 1, 1.0), (1, 0, 3.0, 1, 0.5)], "user step x action reward")
+    plain, more = (
+        read_stays(each, declaration()) for each in (source, {**source, "next_state": np.array([5, -1, 9])})
+    )
+    for name in ("user", "step", "action", "reward", "bins", "leads"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(more, name))
+    with pytest.raises(
+        ValueError, match="is for numbered states; with declared columns a step leads to the next row"
+    ):
+        declaration(columns={"next_state": "next_state"})
+
+
 # What contradicts the log -------------------------------------------------------------------------------------------
 
 GOOD = {"user": [0], "step": [0], "x": [1.0], "ward": ["A"], "action": [0], "reward": [0.0]}

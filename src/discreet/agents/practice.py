@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from discreet.mdp import Floats, Ints
+from discreet.releases.histograms import PrivateHistogram
+from discreet.releases.items import Items
 from discreet.releases.trees import ColumnTree, PrivateTree
 
 AS_NOW = -1
@@ -51,6 +54,35 @@ def returns(counts: Floats, low: float, high: float, noise: float) -> Returns:
         return Returns((low + high) / 2.0, (high - low) / 4.0)
     mean = float(kept @ centres) / total
     return Returns(mean, math.sqrt(float(kept @ (centres - mean) ** 2) / total + width**2 / 12.0))
+
+
+def merge_states(release: PrivateHistogram, group: Ints) -> PrivateHistogram:
+    """The same histogram as if states with one number in `group` (S,) had been one state; places that are none stay.
+
+    An item of k·l items has k·l times their variance: its mean over all items stands for each of them.
+    """
+    cells = release.cells
+    S, A, Y = cells.num_states, cells.num_actions, cells.num_successors
+    n, others = int(group.max()) + 1, Y - S
+    values = release.values.reshape(cells.stages, S, A, Y, 2)
+    led = np.zeros((cells.stages, S, A, n + others, 2))
+    for y, place in enumerate([*group.tolist(), *range(n, n + others)]):
+        led[:, :, :, place] += values[:, :, :, y]
+    found = np.zeros((cells.stages, n, A, n + others, 2))
+    for s, place in enumerate(group.tolist()):
+        found[:, place] += led[:, s]
+    many = S / n * Y / (n + others)
+    merged = Items.of(
+        n, A, cells.horizon, cells.pooled, absorbing=cells.absorbing, unknown=cells.unknown, ended=cells.ended
+    )
+    return replace(
+        release,
+        cells=merged,
+        values=found.reshape(merged.num_cells, -1),
+        variance=many * release.variance,
+        width=math.sqrt(many) * release.width,
+        total_width=math.sqrt(S / n) * release.total_width,
+    )
 
 
 class Cuts(NamedTuple):

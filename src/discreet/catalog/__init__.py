@@ -153,7 +153,7 @@ def settled(
         return False, "allow-pooled is for printed constants on pooled counts"
     if option == "pooled" and pooled_paper and "allow_pooled" in entry.options and not said["allow_pooled"]:
         return False, f"the printed constants of {name} are for counts of every step, unless --allow-pooled is said"
-    if mode == "paper" and option == "schedule" and (entry.private or entry.heavy):
+    if mode == "paper" and option == "schedule":
         return "every", f"in paper mode {name} plans after every episode"
     return None
 
@@ -246,15 +246,15 @@ ONLINE = ("joint", "local")
 TRUST = ("joint", "two-servers", "local", "shuffle")
 # fmt: off
 _ALGORITHMS: tuple[Algorithm, ...] = (
-    _acts("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _PLAIN),
-    _acts("ucbvi-bernstein", "optimistic value iteration, Bernstein bonus", "[AOM17] bonus 2", _PLAIN),
-    _acts("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _PLAIN | _RATE),
+    _acts("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1, recalled", _PLAIN),
+    _acts("ucbvi-bernstein", "optimistic value iteration, Bernstein bonus", "[AOM17] bonus 2, recalled", _PLAIN),
+    _acts("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20], recalled", _PLAIN | _RATE),
     _acts("spotlight", "one targeted report per user (ours)", "ours", _REPORTS, "ucbvi-bernstein", TRUST),
     _acts("dp-ucbvi", "private value iteration, Bernstein bonus", "[QW23] Alg. 1",
           _COUNTS | _PRINTED | {"bonus"}, "ucbvi-bernstein", zcdp=ONLINE),
-    _acts("private-ucb-vi", "private value iteration, Hoeffding bonus", "[CZ22]",
+    _acts("private-ucb-vi", "private value iteration, Hoeffding bonus", "[CZ22], in part recalled",
           _COUNTS | _PRINTED, "ucbvi", zcdp=ONLINE),
-    _acts("private-ucb-po", "private policy optimisation", "[CZ22]",
+    _acts("private-ucb-po", "private policy optimisation", "[CZ22], in part recalled",
           _COUNTS | _PRINTED | _RATE, "oppo", zcdp=ONLINE),
     _acts("private-heavy-ucbvi", "private value iteration, heavy-tailed rewards", "[WZCW23] Alg. 1",
           _HEAVY | _PRINTED, "heavy-ucbvi", build=_recipe("heavy", False, True), heavy=True),
@@ -305,8 +305,8 @@ _ALGORITHMS += (
     _from_logs(
         "dp-vapvi", "pessimistic regression, variance weights", "[QW22] Alg. 2", _learner("vapvi"), "vapvi", True
     ),
-    _from_logs("apvi", "pessimistic value iteration on counts", "[YW21]", _learner("apvi")),
-    _from_logs("pevi", "pessimistic regression", "[JYW21]", _learner("pevi"), features=True),
+    _from_logs("apvi", "pessimistic value iteration on counts", "[YW21], recalled", _learner("apvi")),
+    _from_logs("pevi", "pessimistic regression", "[JYW21], recalled", _learner("pevi"), features=True),
     _from_logs("vapvi", "pessimistic regression, variance weights", "[YDWW22]", _learner("vapvi"), features=True),
 )
 

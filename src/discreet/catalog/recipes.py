@@ -40,7 +40,7 @@ from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
 
 
 def plain_schedule(problem: Problem) -> Schedule:
-    return EveryEpisode() if problem.schedule == "every" else GeometricEpochs()
+    return EveryEpisode() if problem.paper or problem.schedule == "every" else GeometricEpochs()
 
 
 def _azar(problem: Problem, kind: BonusKind, default: float) -> Triple:

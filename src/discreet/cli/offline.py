@@ -58,7 +58,10 @@ def fit(
         ),
     ] = "auto",
     mode: Annotated[
-        str, typer.Option("--constants", "--mode", help="Constants: practical (ours), or paper (as printed).")
+        str,
+        typer.Option(
+            "--constants", "--mode", help="Constants: practical (discreet's own learner), or paper (as printed)."
+        ),
     ] = "practical",
     noise: Annotated[
         str, typer.Option(help="true, or printed: the paper's scale, for dp-apvi with known rewards the same.")
@@ -66,6 +69,13 @@ def fit(
     bonus: Annotated[str, typer.Option(help="bernstein or hoeffding: what dp-apvi and apvi take off.")] = "bernstein",
     confidence_scale: Annotated[
         float | None, typer.Option(help="Factor on what is taken off for doubt.", show_default="the learner's")
+    ] = None,
+    beta: Annotated[
+        float | None,
+        typer.Option(
+            help="How often what is taken off and the widths of noise may fail.",
+            show_default="0.1, in widths of practical constants 0.01",
+        ),
     ] = None,
     split: Annotated[
         bool, typer.Option("--split", help="dp-vapvi, vapvi: half of the users for the variances.")
@@ -177,6 +187,7 @@ def fit(
             allow_pooled=allow_pooled,
             bonus=kind,
             confidence_scale=confidence_scale,
+            beta=beta,
             neighbours=one_of("--neighbours", said["neighbours"]),
             rewards=known,
             initial=start,

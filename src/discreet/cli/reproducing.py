@@ -60,7 +60,7 @@ def reproduce(
     say(f"claim: {chosen.claim}")
     say(f"here: {chosen.setting}")
     say(table(outcome.rows))
-    for sentence in outcome.verdicts:
+    for sentence in chosen.judge(outcome.rows):
         say(sentence)
     say(f"written: {', '.join(map(str, made))}")
 

@@ -63,6 +63,8 @@ def run(
     with compilation_notice():
         setting = prepared(experiment)
         summary = executed(setting, wanted, out, jobs)
+    if said := limits_notice(summary.rows):
+        note(f"warning: {said}")
     if as_json:
         say_json(document(setting, summary))
         return
@@ -149,6 +151,7 @@ def document(setting: Setting, summary: Summary) -> dict[str, Any]:
         "guarantee": {**guarantee, "simulation": rows[0].simulation},
         "ledger": ledger,
         **adversarial_part(experiment, rows),
+        **thresholds_part(rows),
         "id": rows[0].id,
         "version": rows[0].version,
         "source": rows[0].facts.get("source"),
@@ -175,6 +178,29 @@ def adversarial_part(experiment: Experiment, rows: Sequence[RunResult]) -> dict[
         "regret_per_step": [row.diagnostics["regret_per_step"] for row in rows],
         "unsolved": [row.diagnostics["unsolved"] for row in rows],
     }
+
+
+def thresholds_part(rows: Sequence[RunResult]) -> dict[str, Any]:
+    """What only learners of heavy tails have: how many of the last thresholds are at their limits, per seed."""
+    from discreet.problem import THRESHOLDS
+
+    if "largest_thresholds" not in rows[0].diagnostics:
+        return {}
+    counts = {name: [row.diagnostics[f"{name}_thresholds"] for row in rows] for name in ("smallest", "largest")}
+    return {"thresholds": {"limits": list(THRESHOLDS), **{f"at_{name}": each for name, each in counts.items()}}}
+
+
+def limits_notice(rows: Sequence[RunResult]) -> str | None:
+    """That rewards were cut at a limit of ours and not where the learner wanted, or None."""
+    found = thresholds_part(rows).get("thresholds")
+    if found is None or not any((*found["at_smallest"], *found["at_largest"])):
+        return None
+    (smallest, largest), low, high = found["limits"], max(found["at_smallest"]), max(found["at_largest"])
+    at = [f"{count} at {limit:g}" for count, limit in ((low, smallest), (high, largest)) if count]
+    return (
+        f"thresholds for rewards stay within {smallest:g} and {largest:g}, and the last plan has {' and '.join(at)}; "
+        "rewards in other units, with moment-bound and mean-bound to match, would need no limit"
+    )
 
 
 def plus_minus(spread: Variation | None, digits: str) -> str:

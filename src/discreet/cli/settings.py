@@ -49,7 +49,7 @@ SETTINGS = {
     "bonus": Field(str | None, "bernstein or hoeffding, where the learner has both.", shown="bernstein"),
     "mode": Field(
         str | None,
-        "Constants of plan, bonus and rates: practical (ours), or paper (as printed).",
+        "Constants of plan, bonus and rates: practical (discreet's own learner), or paper (as printed).",
         shown="practical",
         flags=("--constants", "--mode"),
     ),

@@ -79,6 +79,7 @@ def explore(
     origin = "the families of docs/results-families.md" + ("" if results is None else f", and {results}")
     worker = exploring.Worker(measured)
     with Local(*pages.page(exploring.NUMBERS, TRUST, origin), worker, port) as server:
+        worker.ready()
         say(f"open {server.url}")
         say("only this machine can see it; Ctrl-C ends it")
         if browser:

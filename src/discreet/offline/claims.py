@@ -153,6 +153,8 @@ SETTINGS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("dp-apvi", "apvi"), _TABULAR),
     **dict.fromkeys(("dp-pevi", "dp-vapvi", "pevi", "vapvi"), _LINEAR),
 }
+#: Learners with a failure probability, which their certificates name where it was said.
+FAILING = ("dp-apvi", "apvi", "dp-pevi", "pevi", "dp-vapvi")
 #: Statistics of the learner for declared columns, by part and in order; each part has its share of the budget.
 COLUMN_PARTS = {
     "behaviour": ("splits", "leaf actions"),
@@ -242,7 +244,7 @@ def _key_problems(document: Mapping[str, Any]) -> list[str]:
     optional = {"declaration", "comparisons"} & set(document)
     expected: list[tuple[str, Any, frozenset[str]]] = [
         ("the certificate", document, KEYS[""] | ({"regressions"} if regressed else frozenset()) | optional),
-        ("algorithm", document["algorithm"], SETTINGS[name] | {"name", "why", "mode"}),
+        ("algorithm", document["algorithm"], SETTINGS[name] | {"name", "why", "mode"} | _said(document)),
     ]
     expected += [
         (key, document[key], KEYS[key])
@@ -259,6 +261,12 @@ def _key_problems(document: Mapping[str, Any]) -> list[str]:
         for key in sorted(set(section) ^ keys):
             problems.append(f"{where} has {'an unknown' if key in section else 'no'} {key!r}")
     return problems
+
+
+def _said(document: Mapping[str, Any]) -> set[str]:
+    """Settings of a learner that are named only where they were said."""
+    algorithm = document["algorithm"]
+    return {"beta"} & set(algorithm) if algorithm["name"] in FAILING else set()
 
 
 def _whole(section: Mapping[str, Any], key: str, least: int = 1) -> int:
@@ -573,6 +581,8 @@ def _text_problems(document: Mapping[str, Any], facts: Claimed) -> list[str]:
         assumptions += [] if document["problem"]["successors_known"] is None else [KNOWN_SUCCESSORS]
     if document["guarantee"]["assumptions"] != assumptions:
         problems.append(f"the guarantee rests on {'; '.join(assumptions) or 'nothing'}, and says something else")
+    if "beta" in document["algorithm"] and not 0.0 < _number(document["algorithm"], "beta") < 1.0:
+        problems.append("a failure probability lies between 0 and 1")
     if not _why(str(document["algorithm"]["why"]), facts):
         problems.append("the learner was chosen for a reason that is none")
     covered = _number(estimate, "covered_state_actions")

@@ -171,6 +171,7 @@ def fit(
     allow_pooled: bool = False,
     bonus: BonusKind = "bernstein",
     confidence_scale: float | None = None,
+    beta: float | None = None,
     neighbours: Neighbours = "replace",
     rewards: Floats | None = None,
     initial: Floats | None = None,
@@ -195,6 +196,7 @@ def fit(
     dp-apvi with known rewards, which is the true one. `allow_pooled`: a paper's constants on pooled counts, which
     papers do not have.
     `bonus`: dp-apvi and apvi take off a "bernstein" or "hoeffding" term, times `confidence_scale`.
+    `beta`: how often what is taken off, and the widths of noise together, may fail.
     `features` (S, A, d), or a function of state and action, make the problem linear: [QW22] Alg. 2 and relatives, of
     which dp-vapvi may `split` the users between its two regressions.
 
@@ -252,6 +254,7 @@ def fit(
     name = choose(algorithm, log, budget, neighbours, 0, mode, phi is not None).algorithm
     _check_options(name, bonus, confidence_scale, split, declared)
     _check_noise(noise, name, declared)
+    _check_beta(beta, name)
     if mode == "paper" and log.pooled and FROM_LOGS[name].private and not allow_pooled:
         raise ValueError(
             f"the printed constants of {name} are for counts of every step; leave pooled out, or say --allow-pooled "
@@ -294,6 +297,7 @@ def fit(
         grid=grid,
         columns=columns,
         safe=safe,
+        beta=beta,
     )
     learn = FROM_LOGS[choice.algorithm].learn
     assert learn is not None
@@ -386,6 +390,15 @@ def _check_options(name: str, bonus: str, scale: float | None, split: bool, rewa
         raise ValueError(f"{name} does not make two regressions to split the users between; dp-vapvi and vapvi do")
     if rewards is not None and FROM_LOGS[name].features:
         raise ValueError(f"{name} regresses rewards and values together; leave the known rewards out")
+
+
+def _check_beta(beta: float | None, name: str) -> None:
+    if beta is None:
+        return
+    if not 0.0 < beta < 1.0:
+        raise ValueError(f"beta is {beta:g}; the failure probability must lie strictly between 0 and 1")
+    if name not in claims.FAILING:
+        raise ValueError(f"{name} has no failure probability to choose; {', '.join(claims.FAILING)} have one")
 
 
 def _check_noise(noise: str, name: str, rewards: Floats | None) -> None:

@@ -29,6 +29,7 @@ from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.trust.linear import LinearMoments, MomentStream
 from discreet.privacy.trust.one_hot import OneHot, Tilted
 from discreet.privacy.trust.sparse import SparseStream, tilted_release
+from discreet.problem import FAILURE as PRINTED_FAILURE
 from discreet.problem import NOTHING_DECLARED, Mask, PublicStructure
 from discreet.releases.histograms import PrivateHistogram
 from discreet.releases.items import Items
@@ -76,6 +77,22 @@ class Task:
     grid: Grid | None = None  # what the states are, where columns were declared
     columns: DeclaredLog | None = None  # the log with these columns
     safe: bool = False  # do what most people do, and nothing else
+    beta: float | None = None  # how often all that a plan relies on may fail; None: the learner's own
+
+    @property
+    def failure(self) -> float:
+        """β of what is taken off."""
+        return PRINTED_FAILURE if self.beta is None else self.beta
+
+    @property
+    def width_failure(self) -> float:
+        """Of the widths of noise: print has one δ for both; with our own constants 0.01, unless a β is said."""
+        return 0.01 if self.beta is None and self.mode == "practical" else self.failure
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What a certificate says of it."""
+        return {} if self.beta is None else {"beta": self.beta}
 
     @property
     def worst(self) -> float | None:
@@ -314,13 +331,15 @@ def apvi(task: Task) -> Outcome:
         absorbing=log.has_ended,
         ended=log.ended_rate,
         unknown=log.has_unknown,
+        beta=task.failure,
     )
     scale = scale_of(log, log.horizon)
-    found = agent.plan(release)
+    relied = stream.restated(task.width_failure)  # what is surely earned has a failure probability of its own
+    found = agent.plan(relied)
     S = log.num_states
     actions = np.ascontiguousarray(found.policy[:, :S].argmax(axis=2), dtype=np.int64)
     plan = Plan(found.policy[:, :S], found.value[:, :S], found.quality[:, :S], found.num_episodes, actions=actions)
-    known = np.broadcast_to(agent.known(release)[:, :S], plan.policy.shape)
+    known = np.broadcast_to(agent.known(relied)[:, :S], plan.policy.shape)
     ended = log.ended_rate if log.has_ended else None
     plain, lower = counted_values(release, actions, rewards, ended, log.has_unknown, task.worst)
     if start is None and not log.pooled:
@@ -330,6 +349,7 @@ def apvi(task: Task) -> Outcome:
         "bonus": task.bonus,
         "noise_per_visit_count": float(np.max(release.deviations.visits)),
         "counters": sum(math.prod(shape) for shape in log.spec.shapes().values()),
+        **task.said,
     }
     parts = {"all users": stream.guarantee}
     return Outcome(plan, known, parts, worth(plain, lower, plan.value, start, scale), settings, counts.repairs)
@@ -362,7 +382,9 @@ def _regressed(task: Task, weighted: bool) -> Outcome:
     data, log, features, start = task.data, task.log, task.features, task.start
     assert features is not None
     users = data.rows()
-    private = LinearMoments(task.budget, task.neighbours, weighted, task.split, log.episodes_per_user)
+    # Lem. E.2: of 5H statistics (PEVI: 2H) each may fail with δ/(5H).
+    each = task.width_failure / ((5 if weighted else 2) * log.horizon) if task.mode == "paper" or task.said else 0.01
+    private = LinearMoments(task.budget, task.neighbours, weighted, task.split, log.episodes_per_user, each)
     stream = private.open(users, log.spec, log.spec.num_states, task.noise)
     scale = scale_of(log, log.horizon)
     agent = VAPVI(
@@ -372,6 +394,7 @@ def _regressed(task: Task, weighted: bool) -> Outcome:
         confidence_scale=task.confidence_scale,
         ended=log.ended_rate if log.has_ended else None,
         unknown=min(0.0, log.ended_rate) if log.has_unknown else None,
+        beta=task.failure,
     )
     asked = agent.questions(stream.horizon, stream.num_successors, stream.num_users, task.longest, FAILURE)
     plan, lower = answered(asked, stream)
@@ -379,6 +402,7 @@ def _regressed(task: Task, weighted: bool) -> Outcome:
         "dimension": int(features.shape[2]),
         "split": task.split,
         "penalty_factor": agent.factor(log.horizon, data.num_users),
+        **task.said,
     }
     least, _ = possible_values(log.horizon, *agent.rates)
     estimate = worth(None, lower, plan.value, start, scale)

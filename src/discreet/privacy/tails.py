@@ -84,6 +84,10 @@ def _smallest(log_failure: Callable[[float], float], log_beta: float, start: flo
     return float(high)
 
 
+#: ln Γ of few numbers: what SciPy has for many takes longer to load than most fits.
+_log_gamma = np.vectorize(math.lgamma, otypes=[np.float64])
+
+
 # Sums of discrete Laplace noise -------------------------------------------------------------------------------------
 
 
@@ -100,19 +104,13 @@ def _closed_form(terms: Sequence[int], scale: float) -> Callable[[float], Floats
     k = np.arange(max(terms), dtype=np.float64)[None, :]
     log_q, log_1q = -1.0 / scale, math.log(-math.expm1(-1.0 / scale))
     log_1q2 = math.log(-math.expm1(-2.0 / scale))
-    first = (
-        scipy.special.gammaln(k + j)
-        - scipy.special.gammaln(k + 1)
-        - scipy.special.gammaln(j)
-        + 2 * k * log_q
-        - (k + j) * log_1q2
-    )
+    first = _log_gamma(k + j) - _log_gamma(k + 1) - _log_gamma(j) + 2 * k * log_q - (k + j) * log_1q2
     ratio = log_q - log_1q
     log_d = np.logaddexp.accumulate(first - k * ratio, axis=1) + k * ratio - log_1q + 2 * j * log_1q
     # Column m holds the partner of C(x+j−1, m), which is d_{j−1−m}.
     partner = (j - 1 - k).astype(np.int64)
     weights = np.where(partner >= 0, np.take_along_axis(log_d, np.maximum(partner, 0), axis=1), -np.inf)
-    weights -= scipy.special.gammaln(k + 1)
+    weights -= _log_gamma(k + 1)
 
     def log_tails(x: float) -> Floats:
         falling = np.log(np.maximum(x + j - 1 - k[:, :-1], 1.0))  # negative factors only meet weight −inf

@@ -58,19 +58,19 @@ def _loky(jobs: int, address: str | None) -> Iterator[Workers]:
     if jobs == 1:
         yield Workers(_here, 1)
         return
-    with alone(jobs) as workers:
+    with processes(jobs, width=2 * jobs) as workers:
         yield workers
 
 
 @contextmanager
-def alone(jobs: int) -> Iterator[Workers]:
+def processes(jobs: int, width: int) -> Iterator[Workers]:
     """Fresh processes, ended at the end whatever they do."""
     from joblib.externals.loky import ProcessPoolExecutor
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
     pool = ProcessPoolExecutor(max_workers=jobs)
     try:
-        yield Workers(pool.submit, 2 * jobs, (BrokenProcessPool,))
+        yield Workers(pool.submit, width, (BrokenProcessPool,))
     finally:
         pool.shutdown(kill_workers=True)
 

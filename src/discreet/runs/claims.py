@@ -32,9 +32,12 @@ class Claims:
         self._held: set[str] = set()
         self._lock = threading.Lock()
 
+    def path(self, name: str) -> Path:
+        return self.folder / f"{name}.claim"
+
     def take(self, name: str) -> bool:
         """Whether the work is now ours."""
-        path = self._path(name)
+        path = self.path(name)
         if not self._created(path) and not (self._abandoned(path) and self._created(path)):
             return False
         with self._lock:
@@ -44,7 +47,12 @@ class Claims:
     def release(self, name: str) -> None:
         with self._lock:
             self._held.discard(name)
-        self._path(name).unlink(missing_ok=True)
+        self.path(name).unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Remove the claims of the dead."""
+        for path in self.folder.glob("*.claim"):
+            self._abandoned(path)
 
     @contextmanager
     def kept(self) -> Iterator[Claims]:
@@ -57,7 +65,7 @@ class Claims:
                     held = list(self._held)
                 for name in held:
                     with suppress(OSError):
-                        os.utime(self._path(name))
+                        os.utime(self.path(name))
 
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
@@ -69,9 +77,6 @@ class Claims:
             for name in list(self._held):
                 with suppress(OSError):
                     self.release(name)
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.claim"
 
     def _created(self, path: Path) -> bool:
         try:

@@ -157,6 +157,7 @@ class Worker:
     def __init__(self, measured: Sequence[Measured], patience: float = PATIENCE) -> None:
         self._measured, self._patience, self._lock = list(measured), patience, threading.Lock()
         self._process: Any = None
+        self._up = False
 
     def __call__(self, said: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         question = Question.of(said)
@@ -164,15 +165,26 @@ class Worker:
             try:
                 return self._asked(question)
             except (EOFError, OSError):
-                self._end()
+                self.close()
                 raise Late(f"the answer got lost, perhaps for want of memory; ask: {question.command}") from None
+
+    def ready(self) -> None:
+        """Start before anybody asks, for imports take seconds; from the main thread, so that Ctrl-C ends us only."""
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self._start()
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def _asked(self, question: Question) -> dict[str, Any]:
         if self._process is None:
             self._start()
+        if not self._up:
+            self._pipe.recv()  # its imports are not taken for thinking
+            self._up = True
         self._pipe.send(question)
         if not self._pipe.poll(self._patience):
-            self._end()
+            self.close()
             raise Late(f"that takes longer than {self._patience:g} seconds; ask: {question.command}")
         return dict(self._pipe.recv())
 
@@ -182,17 +194,14 @@ class Worker:
         self._process = context.Process(target=_work, args=(theirs, self._measured), daemon=True)
         self._process.start()
         theirs.close()
-        self._pipe.recv()  # it is up, and its imports are not taken for thinking
+        self._up = False
 
-    def _end(self) -> None:
+    def close(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.join()
             self._pipe.close()
             self._process = None
-
-    def close(self) -> None:
-        self._end()
 
 
 def _work(pipe: Any, measured: Sequence[Measured]) -> None:

@@ -52,10 +52,9 @@ class Work:
 
 @dataclass(frozen=True)
 class FigureOutcome:
-    """A table, what it says of the claims, and how it is drawn."""
+    """A table, and how it is drawn."""
 
     rows: tuple[Row, ...]
-    verdicts: tuple[str, ...]
     draw: Callable[[], Any] | None = None  # → a matplotlib figure
 
 
@@ -67,6 +66,7 @@ class Figure:
     title: str
     claim: str  # the paper's, in our words
     setting: str  # what is run here, and how constants were chosen
+    judge: Callable[[Sequence[Row]], tuple[str, ...]]  # what a table says of the claim
     make: Callable[[Work, Advance], FigureOutcome]
     total: Callable[[Work], int]  # of runs
 
@@ -112,7 +112,7 @@ class Search:
 #: For practical forms around their defaults; for the printed one, which is slow, from the theorem on, on one seed.
 SEARCHES = {
     "pooled": Search((0.01, 0.03, 0.1, 0.3, 1.0), (3.0, 10.0, 30.0, 100.0, 300.0)),
-    "printed": Search((0.001, 0.01, 0.1, 1.0), (1.0, 10.0, 100.0, 1000.0), TUNING_SEEDS[:1]),
+    "printed": Search((0.001, 0.01, 0.1, 1.0), (1.0, 100.0), TUNING_SEEDS[:1]),
 }
 QUICK = Search((0.03, 0.1, 0.3), (10.0, 30.0, 100.0))
 
@@ -248,7 +248,7 @@ def _heavy(work: Work, advance: Advance) -> FigureOutcome:
         runs = kept(cell.experiment(K, constants), work.seeds, work, advance)
         rows.append(heavy_row(cell, constants, runs))
         curves[cell] = runs
-    return FigureOutcome(tuple(rows), verdicts.heavy(rows), lambda: _draw_heavy(curves))
+    return FigureOutcome(tuple(rows), lambda: _draw_heavy(curves))
 
 
 def _draw_heavy(curves: Mapping[Cell, Sequence[RunResult]]) -> Any:
@@ -393,10 +393,13 @@ def _linear(panel: str) -> Callable[[Work, Advance], FigureOutcome]:
         found = kept_fits([(fit, seed) for fit in chosen for seed in work.seeds], work, advance)
         values = {fit: [found[fit, seed] for seed in work.seeds] for fit in chosen}
         rows = tuple(linear_row(fit, mine) for fit, mine in values.items())
-        last = verdicts.linear_order if panel == "a" else verdicts.linear_budgets
-        return FigureOutcome(rows, (*verdicts.linear_price(rows), *last(rows)), lambda: _draw_linear(values))
+        return FigureOutcome(rows, lambda: _draw_linear(values))
 
     return make
+
+
+def _judged_linear(last: Callable[[Sequence[Row]], tuple[str, ...]]) -> Callable[[Sequence[Row]], tuple[str, ...]]:
+    return lambda rows: (*verdicts.linear_summary(rows), *last(rows), *verdicts.linear_price(rows))
 
 
 def _draw_linear(values: Mapping[Fit, Sequence[Row]]) -> Any:
@@ -429,15 +432,16 @@ class Line:
     learner: str
     theorem: theory.Theorem
     models: tuple[str, ...] = ("joint", "local")
+    bonus: str | None = None
 
 
 REWARDS, SEEN, MET = "bounded rewards", "all losses seen", "losses on the way"
 STOCHASTIC = (
-    Line(REWARDS, "PUCB", theory.private_ucb_po, ("joint",)),
-    Line(REWARDS, "LDP-OBI", theory.private_ucb_po, ("local",)),
-    Line(REWARDS, "Private-UCB-PO", theory.private_ucb_po),
-    Line(REWARDS, "Private-UCB-VI", theory.private_ucb_vi),
-    Line(REWARDS, "DP-UCBVI", theory.dp_ucbvi_private),
+    Line(REWARDS, "PUCB", theory.private_ucb_po, ("joint",), "Hoeffding"),
+    Line(REWARDS, "LDP-OBI", theory.private_ucb_po, ("local",), "Hoeffding"),
+    Line(REWARDS, "Private-UCB-PO", theory.private_ucb_po, bonus="Hoeffding"),
+    Line(REWARDS, "Private-UCB-VI", theory.private_ucb_vi, bonus="Hoeffding"),
+    Line(REWARDS, "DP-UCBVI", theory.dp_ucbvi_private, bonus="Bernstein"),
     Line(REWARDS, "every learner", theory.no_learner),
 )
 ADVERSARIAL = (
@@ -448,13 +452,14 @@ ADVERSARIAL = (
 )
 
 
-def promise(setting: str, learner: str, theorem: theory.Theorem, case: bounds.Case) -> Row:
+def promise(line: Line, case: bounds.Case) -> Row:
     """One entry of a table: the bound, what is true of every policy, and from how many users on it says something."""
-    found = theorem(case.facts)
-    start = theory.informative_from(theorem, case.at, case.largest) if found.kind == "upper" else None
+    found = line.theorem(case.facts)
+    start = theory.informative_from(line.theorem, case.at, case.largest) if found.kind == "upper" else None
     return {
-        "setting": setting,
-        "learner": learner,
+        "setting": line.setting,
+        "learner": line.learner,
+        "bonus": line.bonus,
         "model": case.facts.model,
         "kind": found.kind,
         "formula": " + ".join(term.formula for term in found.terms),
@@ -473,9 +478,9 @@ def _theorems(lines: Sequence[Line], name: str, env: str | None) -> dict[str, An
             for model in line.models:
                 for users in work.sizes or (20_000, 1_000_000):
                     case = bounds.case(name, env=env, episodes=users, model=model)
-                    rows.append(promise(line.setting, line.learner, line.theorem, case))
+                    rows.append(promise(line, case))
             advance(1)
-        return FigureOutcome(tuple(rows), verdicts.promises(rows))
+        return FigureOutcome(tuple(rows))
 
     return {"make": make, "total": lambda work: len(lines)}
 
@@ -499,6 +504,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
                 "RiverSwim, 6 states, horizon 20, symmetric α-stable rewards with α = 2; printed = staged with the "
                 "paper's constants × c, staged and pooled = our practical form; for each curve the constants of "
                 f"least regret, {SEARCHES['pooled']} (printed: {SEARCHES['printed']}; quick: {QUICK}, not printed)",
+                lambda rows: (*verdicts.heavy_summary(rows), *verdicts.heavy(rows)),
                 _heavy,
                 _heavy_total,
             ),
@@ -509,6 +515,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
                 "PEVI, which is not private",
                 f"{_LINEAR}; ρ = 1; pevi tuned is PEVI with {PEVI_FACTOR:g} of its penalty, searched in .01, .003, "
                 ".001, .0003 and 0 on seeds 5000 to 5004 of instance 0",
+                _judged_linear(verdicts.linear_order),
                 _linear("a"),
                 lambda work: len(list(fits("a", work))) * len(work.seeds),
             ),
@@ -517,6 +524,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
                 "[QW22] Figure 1(b): gaps of DP-VAPVI with several budgets",
                 "the larger the budget, the nearer DP-VAPVI is to VAPVI, to which it converges as logs grow",
                 f"{_LINEAR}, so that ρ is one of {', '.join(f'{rho:g}' for rho in BUDGETS)} here",
+                _judged_linear(verdicts.linear_budgets),
                 _linear("b"),
                 lambda work: len(list(fits("b", work))) * len(work.seeds),
             ),
@@ -525,6 +533,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
                 "[QW23] Table 1: regret bounds under joint and local privacy",
                 "DP-UCBVI has the best regret, and under joint privacy matches the lower bound up to lower orders",
                 "S = 6, A = 2, H = 20, ε = 1; no run, computed from the theorems",
+                verdicts.promises,
                 **_theorems(STOCHASTIC, "dp-ucbvi", None),
             ),
             Figure(
@@ -533,6 +542,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
                 "regret grows like √K under joint and local privacy, and privacy costs a lower order with all losses "
                 "seen under joint privacy",
                 "the environment layered with its C_M, ε = 1; no run, computed from the theorems",
+                verdicts.promises,
                 **_theorems(ADVERSARIAL, "private-uc-o-reps", "layered"),
             ),
         )
@@ -552,15 +562,32 @@ def as_csv(rows: Sequence[Row]) -> str:
     return text.getvalue()
 
 
+def from_csv(text: str) -> list[Row]:
+    """The table again, with its numbers: the inverse of `as_csv`."""
+
+    def value(cell: str) -> Any:
+        if cell in ("", "True", "False"):
+            return {"": None, "True": True, "False": False}[cell]
+        for kind in (int, float):
+            try:
+                return kind(cell)
+            except ValueError:
+                continue
+        return cell
+
+    return [{name: value(cell) for name, cell in row.items()} for row in csv.DictReader(io.StringIO(text))]
+
+
 def written(chosen: Figure, outcome: FigureOutcome, out: Path) -> list[Path]:
     """The table as CSV, the claim and the verdict as text, and the picture; each there in full or not at all."""
-    text = [chosen.title, "", f"Claim: {chosen.claim}.", f"Here: {chosen.setting}.", "", *outcome.verdicts, ""]
+    text = [chosen.title, "", f"Claim: {chosen.claim}.", f"Here: {chosen.setting}.", ""]
+    text += [*chosen.judge(outcome.rows), ""]
     parts: dict[str, Callable[[Path], object]] = {
         "csv": lambda path: path.write_text(as_csv(outcome.rows)),
         "txt": lambda path: path.write_text("\n".join(text)),
     }
     if (draw := outcome.draw) is not None:
-        parts["png"] = lambda path: draw().savefig(path, format="png", dpi=150)
+        parts["png"] = lambda path: draw().savefig(path, format="png", dpi=80)
     made = []
     for ending, write in parts.items():
         made.append(results.replaced(results.prepare(out) / f"{chosen.name}.{ending}", write))

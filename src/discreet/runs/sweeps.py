@@ -212,6 +212,8 @@ def why_impossible(experiment: Experiment) -> str | None:
         Session.open(setting.triple(), setting.problem, NoiseSource.seeded(0), setting.entry.feedback)
     except ValueError as error:
         return str(error)
+    except Exception:  # of somebody's own learner: its cells will fail, and say so
+        return None
     return None
 
 
@@ -404,8 +406,11 @@ def run_cells(
     for cell in wanted:
         if stored.has(cell):
             run_of.reuse(cell)
-    if missing:
-        run_of.compute(missing, jobs, backend, address)
+    try:
+        if missing:
+            run_of.compute(missing, jobs, backend, address)
+    finally:
+        run_of.tidy()
     return run_of.outcome(wanted)
 
 
@@ -480,22 +485,28 @@ class _Run:
         return Outcome(done, reused, tuple(sorted(self.failed, key=lambda f: place[f.cell.id])))
 
     def compute(self, cells: Sequence[Cell], jobs: int, backend: Backend, address: str | None) -> None:
-        try:
-            with self.claims.kept():
-                self._all(cells, jobs, backend, address)
-        finally:
-            with suppress(OSError):  # somebody else's claims, or failures, are in it
-                self.desk.rmdir()
+        with self.claims.kept():
+            self._all(cells, jobs, backend, address)
+
+    def tidy(self) -> None:
+        """Remove what the killed have left; where nothing remains, the desk too."""
+        self.claims.clear()
+        for part in self.desk.glob(".*.part"):
+            name = part.name[1:].partition(".parquet.")[0].removesuffix(".json.part")
+            if not self.claims.path(name).exists():  # who writes has the claim
+                part.unlink(missing_ok=True)
+        with suppress(OSError):  # the claims of others, or failures, are in it
+            self.desk.rmdir()
 
     def _all(self, cells: Sequence[Cell], jobs: int, backend: Backend, address: str | None) -> None:
         """All cells; what broke a pool of processes is tried again alone, and what breaks that one too has failed."""
         waiting = deque(cells)
         while waiting:
             with backends.opened(backend, jobs, address) as workers:
-                suspects = self._until_broken(waiting, workers)
-            for cell in suspects:
-                with backends.alone(1) as one:
-                    if self._until_broken(deque([cell]), one):
+                suspects = deque(self._until_broken(waiting, workers))
+            while suspects:
+                with backends.processes(1, width=1) as one:
+                    for cell in self._until_broken(suspects, one):
                         self._fail(Failure(cell, KILLED))
 
     def _until_broken(self, waiting: deque[Cell], workers: Workers) -> list[Cell]:
@@ -537,8 +548,6 @@ class _Run:
                     self.claims.release(cell.id)
                     self.reuse(cell)
                     continue
-                for left in self.desk.glob(f".{cell.id}.parquet.*.part"):  # of a process that was killed
-                    left.unlink(missing_ok=True)
                 return cell
             else:
                 waiting.append(cell)

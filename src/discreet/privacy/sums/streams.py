@@ -176,6 +176,14 @@ class CountStream(Keeper, ABC):
             self._last = self._build()
         return self._last
 
+    def restated(self, beta: float) -> PrivateCounts:
+        """The release with widths that fail with another probability: the same numbers, public facts of the noise."""
+        found = self.release()
+        if beta == self._beta:
+            return found
+        rounding = reward_rounding(self._sums.spec, self._crowd.size)
+        return replace(found, widths=divided(self._families, beta, rounding, self._width), beta=beta)
+
     def _build(self) -> PrivateCounts:
         visits, transitions, rewards = tables = tuple(np.empty(family.shape) for family in self._families)
         scaled_tables(self._noisy(), self._units, *tables)
