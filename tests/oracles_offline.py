@@ -328,3 +328,8 @@ class Trajectories:
             there &= self.half == half
         cells = self.state[there] * self.log.num_actions + self.action[there]
         return Rows(cells, self.next_state[there], self.units[there], np.ones(int(there.sum()), dtype=np.int64))
+
+
+def full_stays(users: int, steps: int) -> dict[str, np.ndarray]:
+    """The columns user and step of users with all their steps, in order."""
+    return {"user": np.repeat(np.arange(users), steps), "step": np.tile(np.arange(steps), users)}

@@ -20,6 +20,7 @@ from discreet.privacy.accounting import (
     Budget,
     Guarantee,
     LedgerEntry,
+    Mechanism,
     Neighbours,
     Total,
     epsilon_of,
@@ -29,7 +30,7 @@ from discreet.privacy.accounting import (
     unit_text,
 )
 from discreet.privacy.envelope import SMALLEST_SCALE
-from discreet.privacy.families import Mechanism, entry_of
+from discreet.privacy.families import entry_of
 from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, Geometric
 from discreet.privacy.sums.streams import PRINTED
 from discreet.privacy.trust.linear import printed_bounds, printed_noise, regression_cost
@@ -197,7 +198,7 @@ OTHERS = (
 )
 
 
-class Facts(NamedTuple):
+class Claimed(NamedTuple):
     """Numbers of a certificate, each of the right kind and within its range."""
 
     name: str
@@ -312,12 +313,12 @@ def _not_negative(key: str, value: Any) -> float:
     return float(value)
 
 
-def _facts(document: Mapping[str, Any]) -> Facts:
+def _facts(document: Mapping[str, Any]) -> Claimed:
     unit, problem, algorithm = document["unit"], document["problem"], document["algorithm"]
     name = str(algorithm["name"])
     linear = SETTINGS[name] == _LINEAR
     parts = tuple(str(part) for part in algorithm["parts"]) if name == "columns" else ()
-    return Facts(
+    return Claimed(
         name,
         name in ("one-hot", "columns") or name.startswith("dp-"),
         algorithm.get("steps_per_user") == "one",
@@ -338,7 +339,7 @@ def _facts(document: Mapping[str, Any]) -> Facts:
     )
 
 
-def _released(facts: Facts) -> dict[str, tuple[str, ...]]:
+def _released(facts: Claimed) -> dict[str, tuple[str, ...]]:
     """Which statistics each part of the users enters: fixed for every learner."""
     if facts.name == "one-hot":
         if facts.tilted:
@@ -356,7 +357,7 @@ def _released(facts: Facts) -> dict[str, tuple[str, ...]]:
     return {"all users": (VALUES, VARIANCES)}
 
 
-def _problem_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+def _problem_problems(document: Mapping[str, Any], facts: Claimed) -> list[str]:
     """The problem against the unit, the learner and the noise."""
     unit, problem, algorithm = document["unit"], document["problem"], document["algorithm"]
     enforced = _flag(unit, "enforced")
@@ -393,7 +394,7 @@ def _problem_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     return problems + _noise_problems(document, facts)
 
 
-def _noise_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+def _noise_problems(document: Mapping[str, Any], facts: Claimed) -> list[str]:
     """The noise that the learner reports against the scale of its ledger line, and other numbers of the learner."""
     algorithm = document["algorithm"]
     scales = {line["statistic"]: line for line in document["ledger"]}
@@ -424,7 +425,7 @@ def _noise_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     return problems
 
 
-def _column_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+def _column_problems(document: Mapping[str, Any], facts: Claimed) -> list[str]:
     """The learner for declared columns: its parts by the public rule, its choice, its noise."""
     algorithm, stated = document["algorithm"], document.get("declaration")
     if stated is None:
@@ -479,7 +480,7 @@ def _others(document: Mapping[str, Any]) -> int:
     return _flag(problem, "may_end") + _flag(problem, "may_lead_nowhere_known")
 
 
-def _possible(document: Mapping[str, Any], facts: Facts) -> bool:
+def _possible(document: Mapping[str, Any], facts: Claimed) -> bool:
     """Whether what can be earned follows from the rewards, and the values lie in between."""
     problem, estimate = document["problem"], document["estimate"]
     low, high = (float(bound) for bound in problem["reward_range"])
@@ -494,7 +495,7 @@ def _possible(document: Mapping[str, Any], facts: Facts) -> bool:
     return within and len(stated) == 2 and all(abs(a - b) <= room for a, b in zip(stated, due, strict=True))
 
 
-def _items(document: Mapping[str, Any], facts: Facts) -> int | None:
+def _items(document: Mapping[str, Any], facts: Claimed) -> int | None:
     """(step, state, action, successor, paid) of the one-hot learner."""
     if document["problem"]["successors_known"] is not None:
         return None
@@ -503,13 +504,13 @@ def _items(document: Mapping[str, Any], facts: Facts) -> int | None:
     return each * following if facts.pooled else each * ((facts.horizon - 1) * following + 1)
 
 
-def _counters(document: Mapping[str, Any], facts: Facts) -> int:
+def _counters(document: Mapping[str, Any], facts: Claimed) -> int:
     """Visits, transitions and rewards, of the successors that are no states too."""
     states = facts.states + _others(document)
     return (1 if facts.pooled else facts.horizon) * states * facts.actions * (states + 2)
 
 
-def _policy_problems(document: Mapping[str, Any], facts: Facts, policy: Policy) -> list[str]:
+def _policy_problems(document: Mapping[str, Any], facts: Claimed, policy: Policy) -> list[str]:
     """The policy against the problem's sizes and the regressions."""
     problems = []
     shape = policy.horizon, policy.num_states, policy.num_actions
@@ -525,7 +526,7 @@ def _policy_problems(document: Mapping[str, Any], facts: Facts, policy: Policy) 
     return problems
 
 
-def _declaration_problems(document: Mapping[str, Any], facts: Facts, policy: Policy) -> list[str]:
+def _declaration_problems(document: Mapping[str, Any], facts: Claimed, policy: Policy) -> list[str]:
     """What was declared about columns against the policy, the problem and the unit."""
     if "declaration" not in document:
         return [] if policy.grid is None else ["the policy is of columns that its certificate does not name"]
@@ -548,7 +549,7 @@ def _declaration_problems(document: Mapping[str, Any], facts: Facts, policy: Pol
     return [f"not so: {rule}" for rule, holds in rules.items() if not holds]
 
 
-def _few_cuts(document: Mapping[str, Any], facts: Facts, grid: Grid) -> bool:
+def _few_cuts(document: Mapping[str, Any], facts: Claimed, grid: Grid) -> bool:
     """Whether the grid may be that of a tree."""
     treelike = facts.name == "columns" and document["algorithm"]["chosen"] in ("mode", "as now")
     return treelike and sum(map(len, grid.cuts)) < 2**facts.depth
@@ -569,14 +570,14 @@ def _strength(document: Mapping[str, Any], declared: Declaration) -> float:
 
 
 def _public_cuts(
-    document: Mapping[str, Any], facts: Facts, declared: Declaration
+    document: Mapping[str, Any], facts: Claimed, declared: Declaration
 ) -> set[tuple[tuple[int, ...], ...]]:
     """Where the rule cuts columns for so many users and the stated budget, up to the margin of its numbers."""
     strength = _strength(document, declared)
     return {declared.grid_at(facts.users, strength * margin).cuts for margin in MARGINS}
 
 
-def _text_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+def _text_problems(document: Mapping[str, Any], facts: Claimed) -> list[str]:
     """Fixed texts verbatim; others as their numbers say them."""
     origin, estimate, simulation = document["origin"], document["estimate"], document["simulation"]
     problems = []
@@ -627,7 +628,7 @@ def _text_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     return problems + [f"{key} is none" for key, form in forms.items() if not re.fullmatch(form, str(origin[key]))]
 
 
-def _why(text: str, facts: Facts) -> bool:
+def _why(text: str, facts: Claimed) -> bool:
     """Whether this can be said of a learner."""
     if facts.name == "columns":
         return text in ("asked for", *auto_reasons())
@@ -726,7 +727,7 @@ def _printed_sensitivity(
     return math.sqrt(2.0 * math.fsum(costs) / steps) * float(entry["scale"])
 
 
-def _sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any], facts: Facts) -> float:
+def _sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any], facts: Claimed) -> float:
     """In integer units (regressions: in units of their noise), from the problem and the unit alone."""
     if entry["statistic"] in (VALUES, VARIANCES):
         return _regression_sensitivity(entry, document)
@@ -744,7 +745,7 @@ def _sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any], facts: F
     return (found.l1 if entry["norm"] == "l1" else found.l2) * units * facts.episodes
 
 
-def _guarantee_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+def _guarantee_problems(document: Mapping[str, Any], facts: Claimed) -> list[str]:
     """The ledger from the learner, the costs from the ledger, the guarantee from the costs."""
     problems = []
     guarantee = document["guarantee"]
@@ -808,7 +809,7 @@ def _guarantee_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     return problems
 
 
-def _comparison_problems(document: Mapping[str, Any], found: Mapping[str, Any], facts: Facts) -> list[str]:
+def _comparison_problems(document: Mapping[str, Any], found: Mapping[str, Any], facts: Claimed) -> list[str]:
     """A comparison with current practice: what is said follows from its numbers, what is promised from its ledger."""
     problem, guarantee = document["problem"], found["guarantee"]
     gain, deviation, rollout = (_number(found, key) for key in ("gain", "deviation", "rollout"))

@@ -236,7 +236,7 @@ def fit(
         columns = DeclaredLog(source, log, table)
         num_users = columns.num_users if num_users is None else num_users
         grid = log.grid(num_users, Budget.pure(math.inf) if budget is None else budget, neighbours)
-        design = None if budget is None else auto.Plan(log, grid, num_users, budget, neighbours, safe)
+        design = None if budget is None else auto.Design(log, grid, num_users, budget, neighbours, safe)
         if design is not None and design.too_few is not None and not anyway:
             raise ValueError(f"{design.too_few}; nothing was spent; go on with --anyway (anyway=True)")
         if algorithm == "auto" and mode == "practical" and design is not None:

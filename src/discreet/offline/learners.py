@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from discreet.agents.apvi import APVI
-from discreet.agents.one_hot import Estimate, OneHotVI
+from discreet.agents.one_hot import HistogramEstimate, OneHotVI
 from discreet.agents.practice import AS_NOW
 from discreet.agents.sparse import SparseOneHotVI
 from discreet.agents.vapvi import VAPVI
@@ -249,7 +249,7 @@ def _sparse_one_hot(task: Task, items: SparseItems, rewards: Floats | None) -> O
     return Outcome(plan, known, parts, estimated, settings, repairs)
 
 
-def _plain(estimate: Estimate, cells: Items, actions: Ints, rewards: Floats | None) -> Floats:
+def _plain(estimate: HistogramEstimate, cells: Items, actions: Ints, rewards: Floats | None) -> Floats:
     """What the policy seems to be worth: steps of which nobody knows where they led count for what they paid."""
     shape = cells.stages, cells.num_states, cells.num_actions
     items = estimate.shares.reshape(*shape, cells.num_successors, 2)
@@ -269,7 +269,7 @@ def _plain(estimate: Estimate, cells: Items, actions: Ints, rewards: Floats | No
     )
 
 
-def outstanding(estimate: Estimate, release: PrivateHistogram) -> Estimate:
+def outstanding(estimate: HistogramEstimate, release: PrivateHistogram) -> HistogramEstimate:
     """For plain estimates: where what a cell paid does not stand out of its noise, it is what all such cells paid
     together. Noise that looks like small payments would add up along a way through many such cells."""
     admitted, sd = release.cells.admitted, release.deviation
@@ -302,7 +302,7 @@ def columns(task: Task) -> Outcome:
     assert task.columns is not None
     assert task.grid is not None
     log = task.log
-    plan = auto.Plan(
+    plan = auto.Design(
         task.grid.declaration,
         task.grid,
         task.data.num_users,
