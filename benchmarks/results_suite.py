@@ -14,10 +14,10 @@ import discreet.runs.suite
 from discreet import catalog
 from discreet.cli.suites import refusals
 from discreet.runs import results
+from discreet.runs.engine import run_cells
 from discreet.runs.suite import scores
 from discreet.runs.suite.contest import trials
 from discreet.runs.suite.problems import suite
-from discreet.runs.sweeps import run_cells
 
 PAGE = Path(__file__).parents[1] / "docs" / "suite.md"
 SCORES = Path(discreet.runs.suite.__file__).with_name("v1-scores.csv")

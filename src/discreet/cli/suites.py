@@ -10,8 +10,8 @@ import typer
 from discreet.cli.terminal import Commands, compilation_notice, note, progress_bar, say, say_json
 
 if TYPE_CHECKING:
+    from discreet.runs.engine import Role
     from discreet.runs.suite.scores import Board, Score
-    from discreet.runs.sweeps import Role
 
 app = typer.Typer(
     cls=Commands,
@@ -86,10 +86,11 @@ def run(
     discreet suite run spotlight --tuning --out results/tuning        choose constants here, and only here
     """
     from discreet.runs import results
+    from discreet.runs.engine import run_cells
     from discreet.runs.suite.contest import trials
     from discreet.runs.suite.problems import named
     from discreet.runs.suite.scores import board, scored
-    from discreet.runs.sweeps import learner_of, run_cells
+    from discreet.runs.sweeps import learner_of
 
     role: Role = "tuning" if tuning else "reporting"
     learner = learner_of(name)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from discreet import catalog
+from discreet.runs.engine import Cell, Role, why_impossible
 from discreet.runs.suite.problems import BUDGETS, DELTA, FIRST, SuiteProblem
 from discreet.runs.suite.reference import experiment
-from discreet.runs.sweeps import Cell, Role, why_impossible
 
 #: The model of a learner without privacy.
 NONE = "none"

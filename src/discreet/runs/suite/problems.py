@@ -16,7 +16,7 @@ import numpy as np
 
 from discreet.envs import generators, tabular
 from discreet.mdp import FiniteMDP
-from discreet.runs.sweeps import Role
+from discreet.runs.engine import Role
 
 #: Role → its first instance and its first seed.
 FIRST: Mapping[Role, tuple[int, int]] = {"reporting": (1000, 0), "tuning": (2000, 5000)}

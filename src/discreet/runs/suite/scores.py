@@ -14,11 +14,11 @@ from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
 
+from discreet.runs.engine import Role
 from discreet.runs.results import RunResult
 from discreet.runs.statistics import Interval, bootstrap, mean
 from discreet.runs.suite.problems import SUITES, role_of
 from discreet.runs.suite.reference import standards
-from discreet.runs.sweeps import Role
 
 _PLACE = re.compile(r"(?P<problem>[a-z-]+)-(?P<instance>[0-9]+)@(?P<digest>[0-9a-f]+)")
 
