@@ -151,7 +151,7 @@ def compare(
         runs += [run for run in scores.published(version) if run.contender not in measured]
     found = scores.board(runs, version)
     if out is not None:
-        from discreet.pages import suite as page
+        from discreet.runs.suite import page
 
         out.write_text(page.page(found, version, measured), encoding="utf-8")
         note(f"written: {out}")
