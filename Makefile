@@ -1,4 +1,4 @@
-# The two commands to know: `make demo` shows learning curves, `make test` checks everything.
+# The two commands to know: `make demo` shows what there is, `make test` checks everything.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
@@ -8,7 +8,7 @@ TABLES := 'icu-sepsis>=2,<3'
 .PHONY: help install demo test lint bench results-spotlight results-families docs clean results-online results-adversarial results-shuffle results-offline results-icu results-bounds results-figures test-spark test-browser bench-spark install-spark
 
 help:
-	@echo "make demo     install, compare the learners on RiverSwim, write demo-regret.png"
+	@echo "make demo     install, compare the learners on RiverSwim, learn from a log; a report and a certificate to look at"
 	@echo "make test     install, check style and types, run all tests"
 	@echo "make install  only create .venv, with everything the other targets need"
 	@echo "make bench    measure speed against plain baselines, write benchmarks/results.json"
@@ -128,5 +128,5 @@ bench-spark: install-spark
 	$(BIN)/python benchmarks/spark_rows.py
 
 clean:
-	rm -rf .venv build dist demo demo-regret.png benchmarks/results.json .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist demo demo-regret.png demo-report.html demo-policy benchmarks/results.json .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -378,7 +378,7 @@ def packed(experiment: Experiment) -> bytes:
     import cloudpickle
 
     with _by_value(cloudpickle, experiment):
-        return bytes(cloudpickle.dumps((experiment, registry.added(), catalog.added())))
+        return bytes(cloudpickle.dumps((experiment, registry.KNOWN.added(), catalog.KNOWN.added())))
 
 
 @contextmanager
@@ -412,8 +412,8 @@ def work(blob: bytes, seed: int) -> tuple[RunResult, str] | tuple[str, str]:
     """One run, with the source that made it; or, where it fails, the error and the end of its trace."""
     try:
         experiment, envs, learners = pickle.loads(blob)
-        registry.add(envs)
-        catalog.add(learners)
+        registry.KNOWN.include(envs)
+        catalog.KNOWN.include(learners)
         if (kind := _kind(experiment)) not in _WARM:
             warm_up(experiment)
             _WARM.add(kind)
