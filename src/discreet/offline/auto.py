@@ -33,7 +33,7 @@ from discreet.privacy.trust.one_hot import OneHot
 from discreet.problem import Mask
 from discreet.releases.histograms import PrivateHistogram
 from discreet.releases.items import Items
-from discreet.releases.trees import PrivateTree
+from discreet.releases.trees import PrivateTree, alone
 
 #: How the budget is divided, from how many users × ε on. With few of them the histogram is not to be trusted: alone
 #: it was worse than doing nothing on four problems of eight with 1000 users and ε = 1. With very few it is not made.
@@ -387,15 +387,25 @@ def step_counts(stays: Stays, plan: Plan) -> StepCounts:
 
 
 def candidates(declaration: Declaration) -> tuple[Ints, Ints]:
-    """Public splits: after every fine bin of every column but its last one; missing values are above all others."""
-    numbers = [column.num_fine - (0 if column.missing else 1) for column in declaration.states]
-    columns = np.repeat(np.arange(len(numbers)), numbers)
-    return columns, np.concatenate([np.arange(number) for number in numbers]).astype(np.int64)
+    """Public splits: after every fine bin of a column but its last one, where missing values are above all others; of
+    names, which have no order, every one alone, and what is missing."""
+    splits = []
+    for column in declaration.states:
+        last = last_bin(column)
+        named = column.names is not None and last > 1
+        splits.append(alone(np.arange(last + 1)) if named else np.arange(last))
+    columns = np.repeat(np.arange(len(splits)), [each.size for each in splits])
+    return columns, np.concatenate(splits).astype(np.int64)
+
+
+def last_bin(column: Column) -> int:
+    """The number of its last fine bin, that of what is missing included."""
+    return column.num_fine - (0 if column.missing else 1)
 
 
 def tree_policy(tree: PrivateTree, declaration: Declaration) -> tuple[Grid, Ints]:
     """The commonest action of every leaf, as a table over the grid that the tree's thresholds make."""
-    found = cuts(tree.tree, len(declaration.states))
+    found = cuts(tree.tree, [last_bin(column) for column in declaration.states])
     table = commonest(tree)[found.leaf]
     return Grid(declaration, found.thresholds), np.tile(table, (declaration.horizon, 1))
 
