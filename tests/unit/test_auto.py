@@ -285,6 +285,18 @@ def test_states_that_are_merged_are_counted_together(pooled):
     np.testing.assert_array_equal(merged.cells.admitted, direct.cells.admitted)
 
 
+def test_coarser_readings_are_asked_about_where_the_choice_can_tell_them_apart(monkeypatch):
+    """15 % of ε = 1 and 6,667 people: 1,000. Below, the grid as it is stands alone."""
+    asked = []
+    monkeypatch.setattr(auto.GainChoice, "choose", lambda self, gains, unit, source: asked.append(len(gains)) or 0)
+    for users in (6_600, 6_700):
+        made = plan(users)
+        auto.learn(read_stays(log(users), made.declaration), made, NoiseSource.seeded(0))
+    assert asked == [2, 1 + len(auto.mergers(made.grid))]
+    assert not plan(10_000, Budget.approximate(1.0, 1e-6)).asks_much
+    assert plan(100_000, Budget.approximate(1.0, 1e-6)).asks_much
+
+
 def test_noise_of_merged_states_is_that_of_its_parts():
     plan_of = plan(6_000)
     release = auto.released_steps(read_stays(log(6_000), plan_of.declaration), plan_of, NoiseSource.seeded(0))

@@ -54,6 +54,8 @@ CLIP_USERS, LARGEST_CLIP = 1_500.0, 4.0
 #: A step that a policy would not have taken weighs 0; one that it would, at most 1/LEAST_PROPENSITY.
 LEAST_PROPENSITY = 0.01
 REWARD_GRID = 2.0**-20
+#: Users × ε of the choice from which on coarser readings are asked about: below, the best of many is so by luck.
+MANY_READINGS = 1_000.0
 #: Grids with more states are read as they are: they take long, and have users enough.
 MOST_MERGED = 400
 NAMES = ("as now", "mode", "one-hot")
@@ -174,6 +176,11 @@ class Plan:
         return GainChoice(self._pure(self.share["choice"]), caution, self.neighbours)
 
     @property
+    def asks_much(self) -> bool:
+        """Whether the choice can tell many policies apart."""
+        return self.num_users * self.choice.epsilon >= MANY_READINGS
+
+    @property
     def cells(self) -> Items:
         d = self.declaration
         sizes = self.grid.num_states, d.num_actions, d.horizon, d.pooled
@@ -248,7 +255,7 @@ def learn(stays: Stays, plan: Plan, source: NoiseSource) -> Learned:
     if "steps" in plan.parts:
         release = released_steps(stays, plan, source)
         settings |= {"noise_per_item": release.deviation, "items": int(plan.cells.admitted.sum())}
-        planned = [planned_in(release, group) for group in mergers(plan.grid)]
+        planned = [planned_in(release, group) for group in (mergers(plan.grid) if plan.asks_much else [None])]
         asked += [asked_of(stays, plan.grid, each.actions) for each in planned]
     which, unit = private_choice(stays, plan, tree, asked, source)
     logged = "logged" if declaration.propensity is not None else "estimated"
