@@ -24,6 +24,8 @@ help:
 	@echo "make results-icu      the tables of docs/icu-sepsis.md (up to 20 minutes, can be continued)"
 	@echo "make test-spark       install Spark, start a cluster on this machine, compare its counts with DuckDB's"
 	@echo "make test-browser     open the pages in chromium (as root: install it by apt-get where it is missing)"
+	@echo "make test-ray         install Ray, run a sweep on it, compare with this process"
+	@echo "make test-readers     install pandas and Polars, open a folder of results with them"
 	@echo "make bench-spark      the same cluster, rows it counts per second beside DuckDB's"
 	@echo "make clean    remove everything that make made (results of your own runs stay)"
 
@@ -110,6 +112,17 @@ test-browser: install
 	  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core; } || \
 	  { echo "chromium is missing; install it with: apt-get install chromium"; exit 1; }
 	$(BIN)/pytest -q -n 0 -m browser tests/browser
+
+# Extras of sweeps: nothing else needs them.
+test-ray: EXTRAS = 'ray>=2.30'
+test-readers: EXTRAS = 'pandas>=2' 'polars>=1'
+test-ray test-readers: install
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv pip install --quiet --python $(BIN)/python --constraint constraints.txt $(EXTRAS); \
+	else \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(EXTRAS); \
+	fi
+	$(BIN)/pytest -q tests/unit/test_sweep_extras.py
 
 bench-spark: install-spark
 	$(BIN)/python benchmarks/spark_rows.py

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 NOT_A_RELEASE = "simulation: all randomness came from a seed, so this is not a private release"
 
+Secure = Annotated[bool, typer.Option("--secure", help="Once, without a seed: noise from cryptographic randomness.")]
+Results = Annotated[
+    Path | None, typer.Option(help="Folder for results; seeds that this source left there are not run again.")
+]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Seeds run at the same time; -1 uses every core.")]
 
 
@@ -28,12 +32,8 @@ Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Seeds run at the same t
 def run(
     name: Annotated[str, typer.Argument(help="A learner; `discreet algorithms` lists them.", show_default=False)],
     seeds: Annotated[str | None, typer.Option(help="0:10 (half-open), 3, or 1,5,9.", show_default="0:1")] = None,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="Once, without a seed: noise from cryptographic randomness.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for results; seeds that this source left there are not run again.")
-    ] = None,
+    secure: Secure = False,
+    out: Results = None,
     as_json: Json = False,
     jobs: Jobs = 1,
     **settings: Any,
