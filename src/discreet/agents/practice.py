@@ -11,7 +11,7 @@ import numpy as np
 from discreet.mdp import Floats, Ints
 from discreet.releases.histograms import PrivateHistogram
 from discreet.releases.items import Items
-from discreet.releases.trees import PrivateTree, Tree
+from discreet.releases.trees import ColumnTree, PrivateTree
 
 AS_NOW = -1
 #: Actions lead in a leaf by so many deviations of their noises, and bins of returns count from so many on.
@@ -92,7 +92,7 @@ class Cuts(NamedTuple):
     leaf: Ints
 
 
-def cuts(tree: Tree, num_columns: int) -> Cuts:
+def cuts(tree: ColumnTree, num_columns: int) -> Cuts:
     """Every cell lies in one leaf: both sides of every split are unions of cells."""
     used = [tuple(sorted(set(tree.thresholds[tree.columns == c].tolist()))) for c in range(num_columns)]
     shape = [len(part) + 1 for part in used]

@@ -13,7 +13,7 @@ Bins = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class ColumnTree:
     """A full binary tree of splits "bin of a column ≤ threshold" (left) or above (right), by levels.
 
     Node i has the children 2i + 1 and 2i + 2; leaves are numbered from left to right.
@@ -50,6 +50,6 @@ class Tree:
 class PrivateTree:
     """The splits that a noisy comparison took, and steps per leaf and action with noise."""
 
-    tree: Tree
+    tree: ColumnTree
     counts: Floats  # (leaves, A), in steps
     deviation: float  # of the noise on one count
