@@ -110,7 +110,7 @@ def digest_of(before: Words, rest: Bytes, length: int, number: int, state: Words
             _put(w, rest.size - block * BLOCK, 45)
         value = left
         for i in range(n - 1, n - 1 - digits, -1):
-            _put(w, i - block * BLOCK, 48 + value % np.uint64(10))
+            _put(w, i - block * BLOCK, 48 + int(value % np.uint64(10)))
             value //= np.uint64(10)
         _put(w, n - block * BLOCK, 128)
         if n + 9 <= (block + 1) * BLOCK:  # the last one: its length in bits, which fit into a word
