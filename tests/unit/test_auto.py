@@ -275,7 +275,7 @@ def test_states_that_are_merged_are_counted_together(pooled):
     """Without noise the merged histogram is that of a log in which they were one state all along."""
     what = replace(declared(pooled=pooled), states=COLUMNS[:1])
     free, stays = Budget.pure(math.inf), read_stays(log(300), what)
-    fine, coarse = (auto.Plan(what, Grid(what, (what.states[0].cuts(n),)), 300, free) for n in (4, 2))
+    fine, coarse = (auto.Design(what, Grid(what, (what.states[0].cuts(n),)), 300, free) for n in (4, 2))
     half = replace(coarse, grid=Grid(what, (what.states[0].cuts(4)[1:2],)))
     release = auto.released_steps(stays, fine, NoiseSource.seeded(0))
     merged = merge_states(release, np.array([0, 0, 1, 1]))
