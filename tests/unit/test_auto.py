@@ -211,6 +211,33 @@ def test_a_log_in_which_nothing_counts_is_learned_from():
         assert found.actions.shape[0] == 4
 
 
+def test_names_are_split_off_one_by_one_and_gaps_with_them():
+    """Range: after every fine bin. Two names: one split says all. Three, or two and what is missing: each alone."""
+    states = (
+        Column("x", 0.0, 1.0, edges=(0.5,)),
+        Column("two", names=("A", "B")),
+        Column("gaps", names=("A", "B"), missing=True),
+        Column("three", names=("A", "B", "C")),
+    )
+    columns, thresholds = auto.candidates(replace(declared(), states=states))
+    by_column = [thresholds[columns == c].tolist() for c in range(4)]
+    assert by_column == [list(range(states[0].num_fine - 1)), [0], [-1, -2, -3], [-1, -2, -3]]
+
+
+def test_a_practice_that_depends_on_one_name_is_found_and_its_folder_verifies(tmp_path):
+    rng = np.random.default_rng(0)
+    n = 4_000 * 4
+    ward = rng.integers(0, 5, n)
+    table = people(4_000) | {"ward": np.array(["A", "B", "C", "D", "E"])[ward]}
+    table["action"] = np.where(ward == 2, "treat", "wait")
+    what = replace(declared(), states=(Column("ward", names=("A", "B", "C", "D", "E")), *COLUMNS[:2]))
+    fitted = fitting.fit(pa.table(table), what, Budget.pure(2.0), safe=True)
+    answers = [fitted.policy.act({"ward": name, "x": 0.3, "y": 0.3}, step=0) for name in "ABCDE"]
+    assert answers == ["wait", "wait", "treat", "wait", "wait"]
+    fitted.save(tmp_path / "policy")
+    assert certificate.verify(tmp_path / "policy").problems == ()
+
+
 # Coarser readings ---------------------------------------------------------------------------------------------------
 
 
@@ -248,7 +275,7 @@ def test_states_that_are_merged_are_counted_together(pooled):
     """Without noise the merged histogram is that of a log in which they were one state all along."""
     what = replace(declared(pooled=pooled), states=COLUMNS[:1])
     free, stays = Budget.pure(math.inf), read_stays(log(300), what)
-    fine, coarse = (auto.Plan(what, Grid(what, (what.states[0].cuts(n),)), 300, free) for n in (4, 2))
+    fine, coarse = (auto.Design(what, Grid(what, (what.states[0].cuts(n),)), 300, free) for n in (4, 2))
     half = replace(coarse, grid=Grid(what, (what.states[0].cuts(4)[1:2],)))
     release = auto.released_steps(stays, fine, NoiseSource.seeded(0))
     merged = merge_states(release, np.array([0, 0, 1, 1]))
@@ -256,6 +283,18 @@ def test_states_that_are_merged_are_counted_together(pooled):
     np.testing.assert_allclose(merged.values, direct.values, atol=1e-9)
     assert merged.cells.shape == direct.cells.shape
     np.testing.assert_array_equal(merged.cells.admitted, direct.cells.admitted)
+
+
+def test_coarser_readings_are_asked_about_where_the_choice_can_tell_them_apart(monkeypatch):
+    """15 % of ε = 1 and 6,667 people: 1,000. Below, the grid as it is stands alone."""
+    asked = []
+    monkeypatch.setattr(auto.GainChoice, "choose", lambda self, gains, unit, source: asked.append(len(gains)) or 0)
+    for users in (6_600, 6_700):
+        made = plan(users)
+        auto.learn(read_stays(log(users), made.declaration), made, NoiseSource.seeded(0))
+    assert asked == [2, 1 + len(auto.mergers(made.grid))]
+    assert not plan(10_000, Budget.approximate(1.0, 1e-6)).asks_much
+    assert plan(100_000, Budget.approximate(1.0, 1e-6)).asks_much
 
 
 def test_noise_of_merged_states_is_that_of_its_parts():

@@ -227,10 +227,10 @@ def test_the_demo_compares_every_learner(tmp_path):
 
 
 def test_the_demo_learns_from_a_log_what_its_people_do_not_do(tmp_path):
-    said = running.demo_fit(20_000, tmp_path / "policy")
+    said = running.demo_fit(running.DEMO_USERS, tmp_path / "policy")
     now, then, best = map(float, re.findall(r"\d\.\d\d", said))
     assert now < 0.2 < 0.99 * best < then <= best
-    again = running.demo_fit(20_000, tmp_path / "policy")  # in the same folder
+    again = running.demo_fit(running.DEMO_USERS, tmp_path / "policy")  # in the same folder
     assert again == said
 
 

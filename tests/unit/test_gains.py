@@ -129,8 +129,11 @@ def test_returns_are_read_from_the_bins_that_stand_out():
 def test_a_grid_of_a_trees_thresholds_has_its_leaves():
     rng = np.random.default_rng(4)
     for _ in range(50):
-        tree = ColumnTree(rng.integers(0, 3, 7), rng.integers(0, 9, 7))
-        found = cuts(tree, 3)
+        columns = rng.integers(0, 3, 7)
+        thresholds = np.where(columns == 2, -1 - rng.integers(0, 11, 7), rng.integers(0, 9, 7))  # names alone
+        tree = ColumnTree(columns, thresholds)
+        found = cuts(tree, (10, 10, 10))
+        assert all(0 <= cut < 10 for part in found.thresholds for cut in part)
         bins = rng.integers(0, 11, (300, 3)).astype(np.uint8)
         places = [np.searchsorted(part, bins[:, c], side="left") for c, part in enumerate(found.thresholds)]
         shape = [len(part) + 1 for part in found.thresholds]

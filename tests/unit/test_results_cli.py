@@ -151,6 +151,19 @@ def test_a_baseline_is_met_with_the_same_users_and_budget(tmp_path):
     }
 
 
+def test_secure_runs_are_in_the_table_but_in_no_pair(tmp_path):
+    for name in ("ucbvi", "oppo"):
+        made = Experiment(name, states=3, horizon=3, episodes=100)
+        for seed in (0, None, None):
+            results.write(run(made, seed), tmp_path)
+    rows = results.read(tmp_path)
+    assert [line["runs"] for line in report.table(rows)] == [3, 3]
+    (line,) = report.against(rows, "ucbvi")
+    first = {row.settings["algorithm"]: row.regret_ratio for row in rows if row.seed == 0}
+    assert line["pairs"] == 1
+    assert line["difference"] == pytest.approx(first["oppo"] - first["ucbvi"])
+
+
 def test_sql_sees_every_run(folder):
     query = (
         "select algorithm, count(*) as n, max(seed) as seed, avg(final_gap) as gap from results group by 1 order by 1"

@@ -232,6 +232,20 @@ def test_cells_are_the_runs_that_run_makes(tmp_path):
         assert row.facts["source"] == provenance.source_digest()
 
 
+def test_nothing_but_results_is_ever_in_the_folder(tmp_path, monkeypatch):
+    """Also while a file is being written, for Polars reads hidden files too."""
+    out, real, seen = tmp_path / "out", os.fsync, []
+
+    def look(descriptor):
+        seen.append({path.suffix for path in out.rglob("*")})
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    run_cells(small(seeds="0:2").cells(), out)
+    assert len(seen) >= 4
+    assert set().union(*seen) == {".parquet"}
+
+
 def test_finished_cells_are_not_run_again(tmp_path, monkeypatch):
     first = small(seeds="0:2")
     run_cells(first.cells(), tmp_path)

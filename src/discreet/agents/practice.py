@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 from discreet.mdp import Floats, Ints
 from discreet.releases.histograms import PrivateHistogram
 from discreet.releases.items import Items
-from discreet.releases.trees import ColumnTree, PrivateTree
+from discreet.releases.trees import ColumnTree, PrivateTree, alone
 
 AS_NOW = -1
 #: Actions lead in a leaf by so many deviations of their noises, and bins of returns count from so many on.
@@ -92,12 +93,19 @@ class Cuts(NamedTuple):
     leaf: Ints
 
 
-def cuts(tree: ColumnTree, num_columns: int) -> Cuts:
-    """Every cell lies in one leaf: both sides of every split are unions of cells."""
-    used = [tuple(sorted(set(tree.thresholds[tree.columns == c].tolist()))) for c in range(num_columns)]
+def _edges(thresholds: Ints, last: int) -> tuple[int, ...]:
+    """Where a column is cut: at its thresholds, and before and after every bin that was asked for alone."""
+    single = alone(thresholds[thresholds < 0])
+    found = {*thresholds[thresholds >= 0].tolist(), *(single - 1).tolist(), *single.tolist()}
+    return tuple(sorted(cut for cut in found if 0 <= cut < last))
+
+
+def cuts(tree: ColumnTree, last_bins: Sequence[int]) -> Cuts:
+    """Every cell lies in one leaf: both sides of every split are unions of cells; columns end with `last_bins`."""
+    used = [_edges(tree.thresholds[tree.columns == c], most) for c, most in enumerate(last_bins)]
     shape = [len(part) + 1 for part in used]
     cells = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1)
-    inside = np.zeros((len(cells), num_columns), dtype=np.uint8)
+    inside = np.zeros((len(cells), len(last_bins)), dtype=np.uint8)
     for c, part in enumerate(used):
         if part:  # a bin of the cell: its upper end, or one past the last threshold
             inside[:, c] = np.append(part, part[-1] + 1)[cells[:, c]]

@@ -19,10 +19,12 @@ from discreet.cli.options import (
     RELEASE,
     WRITTEN,
     DatabaseTable,
+    Field,
     Folder,
     Instance,
     Json,
     Logs,
+    Options,
     Propensity,
     Users,
     budget_of,
@@ -46,77 +48,55 @@ CHOSEN = {
 }
 
 
-@taking({**LOG, **RELEASE})
+#: How a policy is learned from a log.
+LEARNING: Options = {
+    "algorithm": Field(
+        str, "auto, one-hot, columns, dp-apvi, dp-pevi or dp-vapvi; without privacy: apvi, pevi or vapvi.", "auto"
+    ),
+    "mode": Field(
+        str,
+        "Constants: practical (discreet's own learner), or paper (as printed).",
+        "practical",
+        flags=("--constants", "--mode"),
+    ),
+    "noise": Field(str, "true, or printed: the paper's scale and what it truly gives (dp-apvi, dp-vapvi).", "true"),
+    "bonus": Field(str, "bernstein or hoeffding: what dp-apvi and apvi take off.", "bernstein"),
+    "confidence_scale": Field(float | None, "Factor on what is taken off for doubt.", shown="the learner's"),
+    "beta": Field(
+        float | None,
+        "How often what is taken off and the widths of noise may fail.",
+        shown="0.1, in widths of practical constants 0.01",
+    ),
+    "split": Field(bool, "dp-vapvi, vapvi: half of the users for the variances.", False),
+    "allow_pooled": Field(bool, "Printed constants on pooled counts, which no paper has.", False),
+    "rewards": Field(
+        Path | None, "Known rewards: a CSV file with state, action, reward (scaled to [0, 1]), perhaps step."
+    ),
+    "features": Field(Path | None, "Features of states and actions: a .npy file of shape (S, A, d)."),
+    "initial": Field(str | None, "Where people start, if public: a state, or a CSV file with state, probability."),
+    "known_successors": Field(
+        Path | None, "Which successors can occur, if public: a .npy file of bools, (S, A, S) or (H, S, A, S)."
+    ),
+    "plan_horizon": Field(
+        int | None, "With --pooled: plan for so many steps, though only --horizon count.", shown="horizon"
+    ),
+    "trust_bounds": Field(bool, "Do not enforce the bounds per user; the certificate says so.", False),
+    "safe": Field(bool, "Declared columns: do what most people do, and nothing else.", False),
+    "repairs": Field(Path | None, "Write how many rows were left out, and why, to this JSON file: not private."),
+    "anyway": Field(bool, "Go on where the users are far too few for the budget.", False),
+}
+#: Of all options, what `discreet.fit` takes as it was said.
+TAKEN = (
+    *("algorithm", "mode", "noise", "confidence_scale", "beta", "split", "allow_pooled", "plan_horizon"),
+    *("safe", "anyway", "table", *WRITTEN),
+)
+
+
+@taking({**LOG, **LEARNING, **RELEASE})
 def fit(
     context: typer.Context,
     logs: Logs,
     out: Annotated[Path, typer.Option(help="Folder for the policy and its certificate.", show_default=False)],
-    algorithm: Annotated[
-        str,
-        typer.Option(
-            help="auto, one-hot, columns, dp-apvi, dp-pevi or dp-vapvi; without privacy: apvi, pevi or vapvi."
-        ),
-    ] = "auto",
-    mode: Annotated[
-        str,
-        typer.Option(
-            "--constants", "--mode", help="Constants: practical (discreet's own learner), or paper (as printed)."
-        ),
-    ] = "practical",
-    noise: Annotated[
-        str, typer.Option(help="true, or printed: the paper's scale and what it truly gives (dp-apvi, dp-vapvi).")
-    ] = "true",
-    bonus: Annotated[str, typer.Option(help="bernstein or hoeffding: what dp-apvi and apvi take off.")] = "bernstein",
-    confidence_scale: Annotated[
-        float | None, typer.Option(help="Factor on what is taken off for doubt.", show_default="the learner's")
-    ] = None,
-    beta: Annotated[
-        float | None,
-        typer.Option(
-            help="How often what is taken off and the widths of noise may fail.",
-            show_default="0.1, in widths of practical constants 0.01",
-        ),
-    ] = None,
-    split: Annotated[
-        bool, typer.Option("--split", help="dp-vapvi, vapvi: half of the users for the variances.")
-    ] = False,
-    allow_pooled: Annotated[
-        bool, typer.Option("--allow-pooled", help="Printed constants on pooled counts, which no paper has.")
-    ] = False,
-    rewards: Annotated[
-        Path | None,
-        typer.Option(help="Known rewards: a CSV file with state, action, reward (scaled to [0, 1]), perhaps step."),
-    ] = None,
-    features: Annotated[
-        Path | None, typer.Option(help="Features of states and actions: a .npy file of shape (S, A, d).")
-    ] = None,
-    initial: Annotated[
-        str | None,
-        typer.Option(help="Where people start, if public: a state, or a CSV file with state, probability."),
-    ] = None,
-    known_successors: Annotated[
-        Path | None,
-        typer.Option(help="Which successors can occur, if public: a .npy file of bools, (S, A, S) or (H, S, A, S)."),
-    ] = None,
-    plan_horizon: Annotated[
-        int | None,
-        typer.Option(
-            help="With --pooled: plan for so many steps, though only --horizon count.", show_default="horizon"
-        ),
-    ] = None,
-    trust_bounds: Annotated[
-        bool, typer.Option("--trust-bounds", help="Do not enforce the bounds per user; the certificate says so.")
-    ] = False,
-    safe: Annotated[
-        bool, typer.Option("--safe", help="Declared columns: do what most people do, and nothing else.")
-    ] = False,
-    repairs: Annotated[
-        Path | None,
-        typer.Option(help="Write how many rows were left out, and why, to this JSON file: not private."),
-    ] = None,
-    anyway: Annotated[
-        bool, typer.Option("--anyway", help="Go on where the users are far too few for the budget.")
-    ] = False,
     as_json: Json = False,
     **said: Any,
 ) -> None:
@@ -160,46 +140,35 @@ def fit(
             raise ValueError(f"{option} is for logs of numbered states, not of declared columns; leave it out")
     else:
         log = numbered(context)
-        known = None if rewards is None else read_rewards(rewards, log)
-        start = None if initial is None else start_of(initial, log)
+        known = None if said["rewards"] is None else read_rewards(said["rewards"], log)
+        start = None if said["initial"] is None else start_of(said["initial"], log)
     if said["seed"] is not None and said["seed"] < 0:
         raise ValueError(f"--seed is {said['seed']}; it must be at least 0")
-    kind = penalty_of(bonus)
+    kind, repairs, features = penalty_of(said["bonus"]), said["repairs"], said["features"]
     budget = None
     stated = said["epsilon"], said["delta"], said["rho"]
-    if algorithm not in offline.OPEN or stated != (None, 0.0, None):
+    if said["algorithm"] not in offline.OPEN or stated != (None, 0.0, None):
         budget = budget_of(*stated)
     certificate.check_folder(out, said["sign"])
     if repairs is not None and repairs.is_dir():
         raise ValueError(f"--repairs is {repairs}, a folder; expected a file")
     where = said["ledger"] if said["ledger"] is not None else spending.beside(logs)
-    written = {name: said[name] for name in WRITTEN}
+    taken, successors = {name: said[name] for name in TAKEN}, said["known_successors"]
     if said["engine"] != "duckdb":
-        written["ledger"] = where
+        taken["ledger"] = where
     with unwritten(), compilation_notice(), working("reading the log and planning"):
         fitted = offline.fit(
             source_of(logs, said["engine"]),
             log,
             budget,
-            algorithm=algorithm,
-            mode=mode,
-            noise=noise,
-            allow_pooled=allow_pooled,
             bonus=kind,
-            confidence_scale=confidence_scale,
-            beta=beta,
             neighbours=one_of("--neighbours", said["neighbours"]),
             rewards=known,
             initial=start,
             features=None if features is None else read_features(features),
-            split=split,
-            successors=None if known_successors is None else read_successors(known_successors),
-            plan_horizon=plan_horizon,
-            table=said["table"],
+            successors=None if successors is None else read_successors(successors),
             num_users=said["users"] if said["declare"] is not None or said["state"] else None,
-            safe=safe,
-            anyway=anyway,
-            **written,
+            **taken,
         )
         fitted.save(out, said["sign"])
     if repairs is not None:

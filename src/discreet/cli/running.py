@@ -351,6 +351,8 @@ def demo_experiments(episodes: int) -> list[Experiment]:
 
 #: People of the demonstration's log swim upstream so often, more than a coin would say and far less than they should.
 DEMO_UPSTREAM = 0.65
+#: In the log: enough to learn from, and few enough to be counted without code that a new machine would compile first.
+DEMO_USERS = 4000
 
 
 def demo_fit(users: int, folder: Path) -> str:
@@ -397,7 +399,7 @@ def demo(
     results.prepare(out)
     with compilation_notice():
         found = [executed(prepared(experiment), wanted, out, jobs) for experiment in demo_experiments(episodes)]
-        learned = demo_fit(episodes, beside(out, "policy"))
+        learned = demo_fit(min(episodes, DEMO_USERS), beside(out, "policy"))
     compared = report.summaries(row for summary in found for row in summary.rows)
     show(comparison_table(compared))
     say(guarantees(compared))

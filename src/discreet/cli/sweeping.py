@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from discreet.cli.running import NOT_A_RELEASE, tell_sources
-from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, show
+from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, show, watched
 
 if TYPE_CHECKING:
     from discreet.runs.engine import Cell, Outcome, Progress, Stored
@@ -137,7 +137,7 @@ def told(cells: Sequence[Cell]) -> Iterator[Progress]:
             over, failed, left = over + 1, failed + (how == "failed"), left - users
             worked += users if how != "reused" else 0
             now = time.monotonic()
-            if how == "reused" or (now - shown < PAUSE and over < len(cells)):
+            if watched() or how == "reused" or (now - shown < PAUSE and over < len(cells)):
                 return
             shown = now
             wrong = f", {failed} failed" if failed else ""

@@ -140,6 +140,11 @@ def mistake(error: BaseException) -> str | None:
     return None
 
 
+def watched() -> bool:
+    """Whether somebody sees the bar."""
+    return Console(stderr=True).is_terminal
+
+
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar over episodes × seeds on standard error, moved at most ten times a second; none where nobody watches."""

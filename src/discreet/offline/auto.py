@@ -33,7 +33,7 @@ from discreet.privacy.trust.one_hot import OneHot
 from discreet.problem import Mask
 from discreet.releases.histograms import PrivateHistogram
 from discreet.releases.items import Items
-from discreet.releases.trees import PrivateTree
+from discreet.releases.trees import PrivateTree, alone
 
 #: How the budget is divided, from how many users × ε on. With few of them the histogram is not to be trusted: alone
 #: it was worse than doing nothing on four problems of eight with 1000 users and ε = 1. With very few it is not made.
@@ -54,6 +54,8 @@ CLIP_USERS, LARGEST_CLIP = 1_500.0, 4.0
 #: A step that a policy would not have taken weighs 0; one that it would, at most 1/LEAST_PROPENSITY.
 LEAST_PROPENSITY = 0.01
 REWARD_GRID = 2.0**-20
+#: Users × ε of the choice from which on coarser readings are asked about: below, the best of many is so by luck.
+MANY_READINGS = 1_000.0
 #: Grids with more states are read as they are: they take long, and have users enough.
 MOST_MERGED = 400
 NAMES = ("as now", "mode", "one-hot")
@@ -174,6 +176,11 @@ class Design:
         return GainChoice(self._pure(self.share["choice"]), caution, self.neighbours)
 
     @property
+    def asks_much(self) -> bool:
+        """Whether the choice can tell many policies apart."""
+        return self.num_users * self.choice.epsilon >= MANY_READINGS
+
+    @property
     def cells(self) -> Items:
         d = self.declaration
         sizes = self.grid.num_states, d.num_actions, d.horizon, d.pooled
@@ -250,7 +257,7 @@ def learn(stays: Stays, plan: Design, source: NoiseSource) -> LearnedColumns:
     if "steps" in plan.parts:
         release = released_steps(stays, plan, source)
         settings |= {"noise_per_item": release.deviation, "items": int(plan.cells.admitted.sum())}
-        planned = [planned_in(release, group) for group in mergers(plan.grid)]
+        planned = [planned_in(release, group) for group in (mergers(plan.grid) if plan.asks_much else [None])]
         asked += [asked_of(stays, plan.grid, each.actions) for each in planned]
     which, unit = private_choice(stays, plan, tree, asked, source)
     logged = "logged" if declaration.propensity is not None else "estimated"
@@ -389,15 +396,25 @@ def step_counts(stays: Stays, plan: Design) -> StepCounts:
 
 
 def candidates(declaration: Declaration) -> tuple[Ints, Ints]:
-    """Public splits: after every fine bin of every column but its last one; missing values are above all others."""
-    numbers = [column.num_fine - (0 if column.missing else 1) for column in declaration.states]
-    columns = np.repeat(np.arange(len(numbers)), numbers)
-    return columns, np.concatenate([np.arange(number) for number in numbers]).astype(np.int64)
+    """Public splits: after every fine bin of a column but its last one, where missing values are above all others; of
+    names, which have no order, every one alone, and what is missing."""
+    splits = []
+    for column in declaration.states:
+        last = last_bin(column)
+        named = column.names is not None and last > 1
+        splits.append(alone(np.arange(last + 1)) if named else np.arange(last))
+    columns = np.repeat(np.arange(len(splits)), [each.size for each in splits])
+    return columns, np.concatenate(splits).astype(np.int64)
+
+
+def last_bin(column: Column) -> int:
+    """The number of its last fine bin, that of what is missing included."""
+    return column.num_fine - (0 if column.missing else 1)
 
 
 def tree_policy(tree: PrivateTree, declaration: Declaration) -> tuple[Grid, Ints]:
     """The commonest action of every leaf, as a table over the grid that the tree's thresholds make."""
-    found = cuts(tree.tree, len(declaration.states))
+    found = cuts(tree.tree, [last_bin(column) for column in declaration.states])
     table = commonest(tree)[found.leaf]
     return Grid(declaration, found.thresholds), np.tile(table, (declaration.horizon, 1))
 

@@ -552,7 +552,9 @@ def _declaration_problems(document: Mapping[str, Any], facts: Claimed, policy: P
 def _few_cuts(document: Mapping[str, Any], facts: Claimed, grid: Grid) -> bool:
     """Whether the grid may be that of a tree."""
     treelike = facts.name == "columns" and document["algorithm"]["chosen"] in ("mode", "as now")
-    return treelike and sum(map(len, grid.cuts)) < 2**facts.depth
+    sides = [2 if column.names is not None else 1 for column in grid.declaration.states]  # of a name alone
+    splits = sum(-(-len(cuts) // each) for cuts, each in zip(grid.cuts, sides, strict=True))
+    return treelike and splits < 2**facts.depth
 
 
 #: Numbers of a public rule follow from rounded ones.

@@ -18,12 +18,11 @@ from discreet.bonuses import BonusKind
 from discreet.catalog import ALGORITHMS as CATALOG
 from discreet.catalog import MODES, NOISES, Algorithm
 from discreet.mdp import FiniteMDP, Floats, distributions
-from discreet.offline import auto, certificate, claims, heldout, spending
+from discreet.offline import certificate, claims, spending
 from discreet.offline.declaration import Declaration
 from discreet.offline.learners import Outcome, Task, scale_of
 from discreet.people.counting import LoggedData, Repairs
 from discreet.people.logs import LONGEST, LogFormat
-from discreet.people.stays import DeclaredLog
 from discreet.planning import optimal_plan, policy_value, uniform_policy
 from discreet.policy import Policy
 from discreet.privacy.accounting import Budget, Neighbours, compose_parallel, no_privacy, unit_text
@@ -224,6 +223,9 @@ def fit(
     drawn = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
     opened, columns, grid, why = source, None, None, None
     if isinstance(log, Declaration):
+        from discreet.offline import auto  # loaded for those who declare columns
+        from discreet.people.stays import DeclaredLog
+
         numbered = {"rewards": rewards, "initial": initial, "features": features, "successors": successors}
         for name in (name for name, given in numbered.items() if given is not None):
             raise ValueError(f"{name} are given by the number of a state; declared columns have bins instead")
@@ -332,6 +334,8 @@ def fit(
             raise
     with spending.told(recorded):
         if recorded is not None and columns is not None:
+            from discreet.offline import heldout
+
             heldout.keep(recorded.ledger, origin["serial"], heldout.people_of(columns))
         try:
             return _fitted(learn(task), choice, task, notices, origin, recorded, outlook)

@@ -7,12 +7,14 @@ value can change how others are read.
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import glob
 import math
 import tempfile
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -216,6 +218,16 @@ class Engine(Protocol):
     def fetch(self, query: str) -> pa.Table: ...
 
 
+#: Engines that are still there when the program ends are closed: DuckDB removes its scratch files then.
+_OPEN: weakref.WeakSet[DuckDB] = weakref.WeakSet()
+
+
+@atexit.register
+def _close() -> None:
+    for engine in list(_OPEN):
+        engine.connection.close()
+
+
 class DuckDB:
     """DuckDB inside this process, out of core: what does not fit in memory goes to a temporary folder."""
 
@@ -226,6 +238,7 @@ class DuckDB:
         self.kept_as: pa.Table | Sequence[str] | None = None  # the log itself as Arrow reads it: a table, or Parquet
         self._checked: Callable[[], Any] | None = None  # the log once more, of files whose text may be none
         self.connection = duckdb.connect()
+        _OPEN.add(self)
         self.connection.execute("SET preserve_insertion_order = false")
         self.connection.execute("SET enable_progress_bar = false")
         self.connection.execute("CREATE TEMP MACRO shiftleft(bits, places) AS bits << places")  # as Spark says it

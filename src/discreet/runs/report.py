@@ -246,9 +246,14 @@ def _alike(group: Group, others: Sequence[Group]) -> list[Group]:
     return found if len(found) < 2 else same(_PROMISE, found) or found
 
 
+def _seeded(scores: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:
+    """Without secure runs, of which no two belong together."""
+    return {place: {seed: score for seed, score in each.items() if seed >= 0} for place, each in scores.items()}
+
+
 def _difference(group: Group, other: Group, measure: str) -> dict[str, Any] | None:
     ours, theirs = group.scores(measure), other.scores(measure)
-    difference, better = statistics.paired(ours, theirs), statistics.improvement(ours, theirs)
+    difference, better = statistics.paired(_seeded(ours), _seeded(theirs)), statistics.improvement(ours, theirs)
     if difference is None or better is None:
         return None
     low, high = difference.interval or (None, None)
