@@ -37,8 +37,8 @@ ABOUT = (
     "over the adversaries iid, switch, sinusoid, blocks and flips (lock: iid). Seeds 0..9 are fresh: nothing was",
     "tuned on them. Replace-one neighbours; whole loss tables are private unless it says public; Gaussian: δ = 1e-6.",
     "S = `layered`, B = `layered-large`, L = `lock`; the seed is also the instance of environment and adversary.",
-    "A row that says *not run* was not measured yet. *As published* is `uc-o-reps` and `uob-reps` with
-`--constants paper`.",
+    "A row that says *not run* was not measured yet. *As published* is `uc-o-reps` and `uob-reps` with",
+    "`--constants paper`.",
 )
 
 
