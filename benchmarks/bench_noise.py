@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
-import opendp.prelude as dp
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from discreet.privacy.noise import NoiseSource
 from measuring import Row, cpu_seconds, row
+from oracles_noise import opendp_measurement
 
 SCALE = 100.0
 VALUES = 2_000_000
 BASELINE_VALUES = 10_000
 REPEATS = 7
-
-
-def _opendp(law: str) -> Callable[[], object]:
-    dp.enable_features("contrib")
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    if law == "laplace":
-        measurement = dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=SCALE)
-    else:
-        measurement = dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=SCALE)
-    zeros = [0] * BASELINE_VALUES
-    return lambda: measurement(zeros)
 
 
 def rows() -> list[Row]:
@@ -36,7 +29,8 @@ def rows() -> list[Row]:
     }
     result: list[Row] = []
     for law, target_rate in (("laplace", 50e6), ("gaussian", 25e6)):
-        baseline = _opendp(law)
+        measurement, zeros = opendp_measurement(law, SCALE), [0] * BASELINE_VALUES
+        baseline = partial(measurement, zeros)
         ours[law](), baseline()  # compile, build the tables, warm both up
         pairs = [
             (VALUES / cpu_seconds(ours[law], 1), BASELINE_VALUES / cpu_seconds(baseline, 1)) for _ in range(REPEATS)

@@ -68,21 +68,21 @@ def ends_of_scale(name: str) -> dict[str, float]:
     problem = columns.PROBLEMS[name]()
     declaration, free = columns.declared(problem), Budget.pure(math.inf)
     stays = columns.stays(problem, columns.simulate(problem, SCALED, np.random.default_rng(77)), SCALED)
-    plans = [auto.Plan(declaration, declaration.grid(int(n), Budget.pure(1.0)), SCALED, free) for n in GRIDS]
+    plans = [auto.Design(declaration, declaration.grid(int(n), Budget.pure(1.0)), SCALED, free) for n in GRIDS]
     policies = [one_hot(stays, plan, NoiseSource.seeded(1)) for plan in plans]
     policies.append(auto.learn(stays, replace(plans[0], safe=True), NoiseSource.seeded(1)))
     found = [worth(problem, policy, 40_000) for policy in policies]
     return {"now": columns.value(problem, None, SCALED), "best": max(found)}
 
 
-def one_hot(stays: Stays, plan: auto.Plan, source: NoiseSource) -> auto.Learned:
+def one_hot(stays: Stays, plan: auto.Design, source: NoiseSource) -> auto.Learned:
     """The whole budget for the histogram."""
     alone = Alone(plan.declaration, plan.grid, plan.num_users, plan.budget)
     planned = auto.planned_in(auto.released_steps(stays, alone, source))
     return auto.Learned(plan.grid, *planned, no_privacy(), {"chosen": "one-hot"})
 
 
-class Alone(auto.Plan):
+class Alone(auto.Design):
     @property
     def shares(self) -> dict[str, float]:
         return {"steps": 1.0}
@@ -94,7 +94,7 @@ def fitted(name: str, learner: str, users: int, budget: Budget, seed: int) -> tu
         problem = reversed_order(problem)
     declaration = columns.declared(problem, "estimated" not in learner)
     stays = columns.stays(problem, columns.simulate(problem, users, np.random.default_rng(seed)), users)
-    plan = auto.Plan(declaration, declaration.grid(users, budget), users, budget, safe=learner == "safe")
+    plan = auto.Design(declaration, declaration.grid(users, budget), users, budget, safe=learner == "safe")
     return problem, (one_hot if learner.startswith("one-hot") else auto.learn)(stays, plan, NoiseSource.seeded(seed))
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from discreet.kernels import barrier, entropy
 from discreet.kernels import occupancy as kernel
-from discreet.mdp import Floats, Ints, distributions, frozen
+from discreet.mdp import Floats, Ints, distributions, frozen, layer_mask
 
 #: A solution is accepted with a gap of at most this times (1 + |objective|) …
 GAP_TOLERANCE = 1e-7
@@ -92,10 +92,7 @@ class Layers:
     @cached_property
     def mask(self) -> NDArray[np.bool_]:
         """(H, S): whether a state can occur at a step."""
-        mask = np.zeros((self.horizon, self.num_states), dtype=np.bool_)
-        for h, layer in enumerate(self.states):
-            mask[h, list(layer)] = True
-        return mask
+        return layer_mask(self.states, self.num_states)
 
     @cached_property
     def mask_packed(self) -> NDArray[np.bool_]:

@@ -12,10 +12,11 @@ from typing import Any
 
 from discreet.agents.sparse_spotlight import bytes_needed
 from discreet.catalog import Triple
+from discreet.device.losses import Feedback
 from discreet.mdp import Floats
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.people.losses import Feedback, LossSpec
+from discreet.people.losses import LossSpec
 from discreet.planning import Agent, Announcement, Plan
 from discreet.privacy.accounting import Guarantee
 from discreet.privacy.noise import NoiseSource

@@ -57,11 +57,11 @@ def log(users: int, seed: int = 0, good: bool = True) -> pa.Table:
     return pa.table(people(users, seed, good))
 
 
-def plan(users: int, budget: Budget = ONE, **changes) -> auto.Plan:
+def plan(users: int, budget: Budget = ONE, **changes) -> auto.Design:
     options = {key: changes.pop(key) for key in ("neighbours", "safe") if key in changes}
     declaration = declared(**changes)
     neighbours = options.get("neighbours", "replace")
-    return auto.Plan(declaration, declaration.grid(users, budget, neighbours), users, budget, **options)
+    return auto.Design(declaration, declaration.grid(users, budget, neighbours), users, budget, **options)
 
 
 # Parts and their price ----------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_steps_are_counted_as_the_database_counts_them(gaussian, pooled):
     declaration = replace(declared(episodes_per_user=2, pooled=pooled), horizon=3)
     budget = Budget.zcdp(1e4) if gaussian else Budget.pure(1e3)
     grid = declaration.grid(60, budget)
-    made = auto.Plan(declaration, grid, 60, budget)
+    made = auto.Design(declaration, grid, 60, budget)
     opened = DeclaredLog(table, declaration)
     engine, form = opened.gridded(grid)
     form = replace(form, first_visits=made.first_visits)
@@ -275,7 +275,7 @@ def test_states_that_are_merged_are_counted_together(pooled):
     """Without noise the merged histogram is that of a log in which they were one state all along."""
     what = replace(declared(pooled=pooled), states=COLUMNS[:1])
     free, stays = Budget.pure(math.inf), read_stays(log(300), what)
-    fine, coarse = (auto.Plan(what, Grid(what, (what.states[0].cuts(n),)), 300, free) for n in (4, 2))
+    fine, coarse = (auto.Design(what, Grid(what, (what.states[0].cuts(n),)), 300, free) for n in (4, 2))
     half = replace(coarse, grid=Grid(what, (what.states[0].cuts(4)[1:2],)))
     release = auto.released_steps(stays, fine, NoiseSource.seeded(0))
     merged = merge_states(release, np.array([0, 0, 1, 1]))

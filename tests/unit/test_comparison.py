@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from discreet.cli import app
 from discreet.offline import auto, certificate, comparison, fitting, heldout, spending
 from discreet.offline.claims import problems_of
-from discreet.offline.comparison import Question, ask, bound_of, compare, rollout_gains
+from discreet.offline.comparison import ComparisonQuestion, ask, bound_of, compare, rollout_gains
 from discreet.offline.declaration import Column, Declaration, Grid
 from discreet.people.stays import read_stays
 from discreet.policy import Policy
@@ -74,7 +74,7 @@ def policy(logs, tmp_path):
 
 def asked(table: pa.Table, actions: np.ndarray, rollout: float, budget: Budget = RICH, **options):
     stays = read_stays(table, DECLARATION)
-    question = Question(DECLARATION, stays.num_users, rollout, budget, **options)
+    question = ComparisonQuestion(DECLARATION, stays.num_users, rollout, budget, **options)
     return ask(stays, Grid(DECLARATION, (CUT,)), actions, question, NoiseSource.seeded(2))
 
 
@@ -134,7 +134,7 @@ def test_actions_that_nobody_knows_the_chance_of_change_nothing():
 @pytest.mark.parametrize("budget", [ONE, Budget.approximate(1.0, 1e-6), Budget.zcdp(0.1)])
 def test_a_question_costs_exactly_its_budget(budget, neighbours):
     declaration = replace(DECLARATION, episodes_per_user=2)
-    found = Question(declaration, 100, 0.25, budget, neighbours).guarantee(NoiseSource.secure())
+    found = ComparisonQuestion(declaration, 100, 0.25, budget, neighbours).guarantee(NoiseSource.secure())
     assert found.unit == "user (2 episodes)"
     assert [entry.statistic for entry in found.entries] == ["returns", "gains", "squared gains"]
     if budget.rho is None:

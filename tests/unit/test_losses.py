@@ -18,7 +18,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.toeplitz import ToeplitzSums, square_root
 from discreet.privacy.sums.tree import Layout, TreeSums
 from discreet.privacy.trust.local_losses import LocalLosses, chosen_cells
-from discreet.privacy.trust.losses import CentralLosses, ExactLosses, LossPrivatizer, Table
+from discreet.privacy.trust.losses import CentralLosses, ExactLosses, LossPrivatizer, TableSums
 
 LAYERS = Layers(((0,), (0, 2)), np.array([1.0, 0.0, 0.0]), 2)  # 6 cells, 4 triples
 
@@ -380,7 +380,7 @@ def test_constant_trees_hold_every_prefix_and_no_leaf_too_often():
     levels, blocks = 5, 31
     layout = Layout(blocks, levels, None, levels)
     nodes = TreeSums(Blocks([family], NoiseSource.seeded(0)), layout)
-    tree = Table(family, nodes)
+    tree = TableSums(family, nodes)
     covered: dict[tuple[int, int], int] = {}
     leaves: dict[int, set[tuple[int, int]]] = {leaf: set() for leaf in range(blocks)}
     kept = []
@@ -399,7 +399,7 @@ def test_constant_trees_hold_every_prefix_and_no_leaf_too_often():
     assert max(len(nodes) for nodes in leaves.values()) == levels
     with pytest.raises(ValueError, match="no room"):
         tree.close()
-    padded = Table(family, TreeSums(Blocks([family], NoiseSource.seeded(0)), layout, constant=True))
+    padded = TableSums(family, TreeSums(Blocks([family], NoiseSource.seeded(0)), layout, constant=True))
     deviations = set()
     for _ in range(blocks):
         padded.close()
@@ -409,7 +409,7 @@ def test_constant_trees_hold_every_prefix_and_no_leaf_too_often():
 
 def test_toeplitz_sums_decode_prefixes_and_state_their_noise():
     family = Family("losses", (2000,), 1.0, "gaussian", 50.0, None)
-    total = Table(family, ToeplitzSums(Blocks([family], NoiseSource.seeded(0)), [square_root(12, 12)], [2000]))
+    total = TableSums(family, ToeplitzSums(Blocks([family], NoiseSource.seeded(0)), [square_root(12, 12)], [2000]))
     family_units = 2.0**12
     expected = np.zeros(2000)
     for block in range(12):

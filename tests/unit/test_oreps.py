@@ -9,15 +9,8 @@ import numpy as np
 import pytest
 
 from discreet import occupancies as measures
-from discreet.agents.oreps import (
-    BanditDescent,
-    ConfidenceBoxes,
-    Leader,
-    PublishedSets,
-    RegularisedLeader,
-    RelativeEntropyDescent,
-    first_plan,
-)
+from discreet.agents import oreps
+from discreet.agents.oreps import BanditDescent, ConfidenceBoxes, Leader, PublishedSets, RegularisedLeader
 from discreet.envs.tabular import layered, layers, riverswim
 from discreet.mdp import FiniteMDP
 from discreet.occupancies import KernelBalls, Layers, upper_occupancy
@@ -93,7 +86,7 @@ def test_r9_published_sets_follow_their_formulas():
 
 def test_r9_published_sets_wait_until_the_visits_of_some_pair_have_doubled():
     sets = PublishedSets(LAYERS, K, "balls")
-    agent = RelativeEntropyDescent(sets, 0.1)
+    agent = oreps.RelativeEntropyDescent(sets, 0.1)
     start = agent.plan(released(0.0, counted=0, num_blocks=0), None)
     first = agent.plan(released(1.0, num_blocks=1), start)
     assert first.boxes is not start.boxes
@@ -106,7 +99,7 @@ def test_r9_published_sets_wait_until_the_visits_of_some_pair_have_doubled():
 def test_r9_uc_o_reps_is_a_mirror_step_from_the_last_measure():
     """q ∝ q_k·exp(−ηℓ_k) on the one layer whose measure is free: nothing is summed over episodes."""
     space = Layers(((0,), (1, 2)), np.array([1.0, 0.0, 0.0]), 2)
-    agent = RelativeEntropyDescent(PublishedSets(space, K, "balls"), 0.3)
+    agent = oreps.RelativeEntropyDescent(PublishedSets(space, K, "balls"), 0.3)
     tables = np.zeros((2, 3, 2))
     given = {"num_episodes": 1, "counted": 1, "block_users": 1}
     nothing, rng = np.zeros((2, 3, 2, 3)), np.random.default_rng(4)
@@ -124,7 +117,7 @@ def test_r9_uc_o_reps_is_a_mirror_step_from_the_last_measure():
 
 def test_r9_the_estimator_of_uob_reps_is_biased_by_gamma():
     agent = BanditDescent(PublishedSets(LAYERS, K, "boxes"), 0.1, implicit=0.25, regulariser="entropy")
-    start = first_plan(LAYERS)
+    start = oreps.first_plan(LAYERS)
     losses = np.zeros((3, LAYERS.num_states, 2))
     losses[0, 0, 1] = 0.8
     estimate = agent.estimate(released(1.0, losses=losses, block_users=1), start)
@@ -153,7 +146,7 @@ def test_boxes_survive_wild_noise():
 
 def test_boxes_change_only_with_new_counts():
     config = ConfidenceBoxes(LAYERS, K)
-    plan = RegularisedLeader(config).plan(released(100.0), first_plan(LAYERS))
+    plan = RegularisedLeader(config).plan(released(100.0), oreps.first_plan(LAYERS))
     same = config.refreshed(released(5000.0), plan)
     assert same is plan.boxes
     assert config.refreshed(released(5000.0, counted=200), plan) is not plan.boxes
@@ -202,7 +195,7 @@ def test_leaders_are_optimistic_about_kernels_they_do_not_know():
     losses = np.zeros((2, 2, 2))
     losses[1, 0] = 5000.0
     release = PrivateLosses(None, transitions, losses, losses, 10_000, 10_000, 1, 1)
-    plan = RegularisedLeader(ConfidenceBoxes(space, 10_000)).plan(release, first_plan(space))
+    plan = RegularisedLeader(ConfidenceBoxes(space, 10_000)).plan(release, oreps.first_plan(space))
     assert plan.policy[0, 0, 1] > 0.9
 
 
@@ -217,7 +210,7 @@ def test_the_corrected_estimator_divides_by_the_upper_bound_and_the_printed_one_
         return previous
 
     monkeypatch.setattr("discreet.agents.oreps.barrier_step", spy)
-    start = first_plan(LAYERS)
+    start = oreps.first_plan(LAYERS)
     latest = np.zeros((3, 4, 2))
     latest[1, 0, 0] = 30.0
     release = replace(released(100.0, loss_width=50.0), latest=latest)
@@ -236,7 +229,7 @@ def test_the_corrected_estimator_divides_by_the_upper_bound_and_the_printed_one_
 
 def test_counts_alone_move_a_bandit_policy_into_the_new_boxes_only():
     agent = BanditDescent(ConfidenceBoxes(LAYERS, K), 0.01)
-    start = first_plan(LAYERS)
+    start = oreps.first_plan(LAYERS)
     plan = agent.plan(replace(released(500.0), num_blocks=0), start)
     assert plan.solves == 1
     assert plan.solution.violation <= 1e-10
@@ -246,7 +239,7 @@ def test_counts_alone_move_a_bandit_policy_into_the_new_boxes_only():
 def test_unsolved_steps_keep_the_policy_and_are_counted(monkeypatch):
     agent = RegularisedLeader(ConfidenceBoxes(LAYERS, K))
     losses = 500 * (1.0 - MDP.rewards)
-    plan = agent.plan(released(800.0, losses=losses), first_plan(LAYERS))
+    plan = agent.plan(released(800.0, losses=losses), oreps.first_plan(LAYERS))
     monkeypatch.setattr(measures, "NEWTON_STEPS", 0)
     monkeypatch.setattr(measures, "FALLBACK_SWEEPS", 1)
     stuck = agent.plan(released(900.0, losses=3 * losses, counted=200), plan)

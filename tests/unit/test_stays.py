@@ -18,6 +18,7 @@ from discreet.offline.declaration import Declaration, Grid
 from discreet.people.counting import LoggedData
 from discreet.people.logs import open_log
 from discreet.people.stays import ENDED, ON, UNKNOWN, DeclaredLog, read_stays
+from oracles_offline import full_stays
 
 
 def declaration(*states: str, **others) -> Declaration:
@@ -91,8 +92,7 @@ def test_a_grid_of_the_log_counts_what_the_stays_hold():
     rng = np.random.default_rng(1)
     n, H = 300, 4
     source = {
-        "user": np.repeat(np.arange(n), H),
-        "step": np.tile(np.arange(H), n),
+        **full_stays(n, H),
         "x": rng.normal(5, 4, n * H),
         "y": np.where(rng.random(n * H) < 0.2, np.nan, rng.exponential(3, n * H)),
         "ward": rng.choice(["A", "B", "Z"], n * H).tolist(),

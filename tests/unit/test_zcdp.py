@@ -14,7 +14,7 @@ from discreet.cli import app
 from discreet.privacy.accounting import epsilon_of
 from discreet.privacy.noise import NoiseSource
 from discreet.runs.experiment import Experiment, Setting, run
-from discreet.runs.feasibility import calibrate, calibrate_losses
+from discreet.runs.feasibility import calibrate
 from discreet.session import Session
 
 FORMS = [(name, model) for name, entry in ALGORITHMS.items() for model in entry.zcdp]
@@ -133,7 +133,9 @@ def test_calibrate_takes_rho_on_the_command_line_and_of_losses():
         "rho"
     ] == pytest.approx(0.1)
     losses = told(*["calibrate", "--rho", ".1", "--losses", "--states", "3", "--horizon", "4"])["guarantee"]
-    assert losses == calibrate_losses(3, 2, 4, 20_000, rho=0.1).guarantee.to_json() | {"entries": losses["entries"]}
+    assert losses == calibrate(3, 2, 4, 20_000, rho=0.1, losses=True).guarantee.to_json() | {
+        "entries": losses["entries"]
+    }
     for arguments in ("--rho .1 --epsilon 1", "", "--rho .1 --offline", "--rho .1 --model shuffle"):
         result = CliRunner().invoke(app, ["calibrate", *arguments.split()])
         assert result.exit_code == 2, arguments

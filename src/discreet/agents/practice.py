@@ -12,7 +12,7 @@ import numpy as np
 from discreet.mdp import Floats, Ints
 from discreet.releases.histograms import PrivateHistogram
 from discreet.releases.items import Items
-from discreet.releases.trees import PrivateTree, Tree, alone
+from discreet.releases.trees import ColumnTree, PrivateTree, alone
 
 AS_NOW = -1
 #: Actions lead in a leaf by so many deviations of their noises, and bins of returns count from so many on.
@@ -100,7 +100,7 @@ def _edges(thresholds: Ints, last: int) -> tuple[int, ...]:
     return tuple(sorted(cut for cut in found if 0 <= cut < last))
 
 
-def cuts(tree: Tree, last_bins: Sequence[int]) -> Cuts:
+def cuts(tree: ColumnTree, last_bins: Sequence[int]) -> Cuts:
     """Every cell lies in one leaf: both sides of every split are unions of cells; columns end with `last_bins`."""
     used = [_edges(tree.thresholds[tree.columns == c], most) for c, most in enumerate(last_bins)]
     shape = [len(part) + 1 for part in used]

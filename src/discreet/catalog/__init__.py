@@ -17,8 +17,8 @@ from discreet.envs.adversaries import ADVERSARIES
 from discreet.problem import Problem
 
 if TYPE_CHECKING:
+    from discreet.device.losses import Feedback
     from discreet.offline.learners import Outcome, Task
-    from discreet.people.losses import Feedback
     from discreet.planning import Agent
     from discreet.privacy.protocol import Privatizer
     from discreet.privacy.trust.losses import LossPrivatizer
@@ -310,11 +310,10 @@ _ALGORITHMS += (
     _from_logs("vapvi", "pessimistic regression, variance weights", "[YDWW22]", _learner("vapvi"), features=True),
 )
 
-_KNOWN = {entry.name: entry for entry in _ALGORITHMS}
-_OURS = frozenset(_KNOWN)
+KNOWN = plugins.Known("a learner", {entry.name: entry for entry in _ALGORITHMS})
 
 #: Ours, and those that were added.
-ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(_KNOWN)
+ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(KNOWN)
 
 
 def algorithm(name: str) -> Algorithm:
@@ -339,25 +338,14 @@ def register_algorithm(entry: Algorithm) -> None:
     """Make a learner known by its name, for `Experiment` and, from an entry point, for `discreet run`."""
     if not isinstance(entry, Algorithm):
         raise ValueError(f"the learner is {entry!r}; expected a discreet.Algorithm")
-    plugins.checked_name("a learner", entry.name, entry.name in _KNOWN)
+    KNOWN.check(entry.name)
     if entry.runner != "online":
         raise ValueError(f"{entry.name} has the runner {entry.runner!r}; only learners that act can be added: online")
     if unknown := sorted(entry.options - OPTIONS.keys()):
         raise ValueError(f"{entry.name} has the option {unknown[0]!r}; the choices are {', '.join(OPTIONS)}")
     if unknown := sorted(set(entry.models) - set(TRUST)):
         raise ValueError(f"{entry.name} has the model {unknown[0]!r}; the choices are {', '.join(TRUST)}")
-    _KNOWN[entry.name] = entry
-
-
-def added() -> dict[str, Algorithm]:
-    """What `register_algorithm` and plug-ins brought."""
-    return {name: entry for name, entry in _KNOWN.items() if name not in _OURS}
-
-
-def add(entries: Mapping[str, Algorithm]) -> None:
-    """Know these as well: what another process of the same program has added."""
-    for name, entry in entries.items():
-        _KNOWN.setdefault(name, entry)
+    KNOWN[entry.name] = entry
 
 
 def load_plugins() -> list[str]:

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from discreet.cli.options import Json
 from discreet.cli.terminal import note, say, say_json, show
 
 if TYPE_CHECKING:
     from discreet.catalog import Algorithm
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
 def algorithms(

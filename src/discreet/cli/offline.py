@@ -64,7 +64,7 @@ def fit(
         ),
     ] = "practical",
     noise: Annotated[
-        str, typer.Option(help="true, or printed: the paper's scale, for dp-apvi with known rewards the same.")
+        str, typer.Option(help="true, or printed: the paper's scale and what it truly gives (dp-apvi, dp-vapvi).")
     ] = "true",
     bonus: Annotated[str, typer.Option(help="bernstein or hoeffding: what dp-apvi and apvi take off.")] = "bernstein",
     confidence_scale: Annotated[

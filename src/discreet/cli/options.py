@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
 Delta = Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")]
-Neighbours = Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")]
+NeighboursOption = Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")]
 Instance = Annotated[int, typer.Option(help="Which random environment.")]
 Folder = Annotated[Path, typer.Argument(help="A folder that `discreet fit` has written.", show_default=False)]
 Logs = Annotated[list[str], typer.Argument(help="Parquet, CSV, Arrow or DuckDB files, or globs of them.")]
@@ -109,7 +109,7 @@ RELEASE: Options = {
     "epsilon": Field(float | None, "Privacy budget per user of the log."),
     "delta": (Delta, 0.0),
     "rho": Field(float | None, "zCDP budget per user, instead of epsilon."),
-    "neighbours": (Neighbours, "replace"),
+    "neighbours": (NeighboursOption, "replace"),
     "seed": Field(int | None, "A simulation with repeatable noise: protects nobody."),
     "sign": Field(Path | None, "Sign with this Ed25519 key (PEM)."),
     "ledger": Field(Path | None, "Where releases are written down.", shown="beside the log: LOG.spent.jsonl"),

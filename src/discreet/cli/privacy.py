@@ -9,7 +9,7 @@ import typer
 
 from discreet.cli.columns import grid_json, show_grid
 from discreet.cli.logs import declared, log_format
-from discreet.cli.options import Declare, Delta, Json, Neighbours, State, one_of, spoken
+from discreet.cli.options import Declare, Delta, Json, NeighboursOption, State, one_of, spoken
 from discreet.cli.terminal import compilation_notice, say, say_json, show
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def calibrate(
         str | None,
         typer.Option(help="When to release: every (episode) or epochs (growing).", show_default="epochs"),
     ] = None,
-    neighbours: Neighbours = "replace",
+    neighbours: NeighboursOption = "replace",
     pooled: Annotated[bool, typer.Option("--pooled", help="Count over all steps together.")] = False,
     losses: Annotated[
         bool, typer.Option("--losses", help="For adversarial learners: private loss tables instead of rewards.")
@@ -100,18 +100,10 @@ def calibrate(
 
     relation = one_of("--neighbours", neighbours)
     model, schedule = model or "joint", schedule or "epochs"
-    if losses:
-        if branching is not None:
-            raise ValueError("losses do not depend on where a cell leads to; leave --branching out")
-        if model != "joint" or pooled:
-            raise ValueError("--losses is for the joint model, whose steps are never pooled")
-        found = feasibility.calibrate_losses(
-            states, actions, horizon, episodes, epsilon, delta, schedule, relation, rho
-        )
-    else:
-        found = feasibility.calibrate(
-            states, actions, horizon, episodes, epsilon, delta, model, schedule, relation, pooled, rho, branching
-        )
+    found = feasibility.calibrate(
+        *(states, actions, horizon, episodes, epsilon, delta, model, schedule, relation, pooled, rho, branching),
+        losses=losses,
+    )
     if as_json:
         say_json(found.to_json())
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from discreet.cli.options import Instance, Json, Neighbours, one_of
+from discreet.cli.options import Instance, Json, NeighboursOption, one_of
 from discreet.cli.terminal import note, say, say_json, show
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def bound(
     model: Annotated[
         str | None, typer.Option(help="joint, local or shuffle.", show_default="the learner's first")
     ] = None,
-    neighbours: Neighbours = "replace",
+    neighbours: NeighboursOption = "replace",
     beta: Annotated[float, typer.Option(help="Failure probability of the theorem and of the errors.")] = 0.1,
     moment_order: Annotated[
         float | None, typer.Option(help="Heavy tails: v of E|r|^(1+v).", show_default="1")

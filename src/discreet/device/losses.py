@@ -31,6 +31,7 @@ from discreet.device.wire import (
     whole_number,
     whole_numbers,
 )
+from discreet.mdp import layer_mask
 
 Feedback = Literal["full", "bandit"]
 
@@ -116,10 +117,7 @@ class LossTables:
     @cached_property
     def mask(self) -> NDArray[np.bool_]:
         """(H, S): whether a state can occur at a step."""
-        mask = np.zeros((self.horizon, self.num_states), dtype=np.bool_)
-        for h, layer in enumerate(self.layers):
-            mask[h, list(layer)] = True
-        return mask
+        return layer_mask(self.layers, self.num_states)
 
     @cached_property
     def cell_index(self) -> Ints:

@@ -14,6 +14,18 @@ from discreet.mdp import Floats
 
 
 @compiled
+def continue_with(rows: Floats, rewards: Floats, following: Floats, quality: Floats) -> None:
+    """Q(x, a) = r(x, a) + ⟨P(x, a), V'⟩ of one continuation."""
+    D, A = rewards.shape
+    for x in range(D):
+        for a in range(A):
+            total = rewards[x, a]
+            for y in range(following.shape[0]):
+                total += rows[x, a, y] * following[y]
+            quality[x, a] = total
+
+
+@compiled
 def extend(rows: Floats, rewards: Floats, following: Floats, values: Floats) -> None:
     """Values of all continuations from one step on, out of those from the next step on.
 
@@ -21,17 +33,11 @@ def extend(rows: Floats, rewards: Floats, following: Floats, values: Floats) -> 
     actions with digits c and then continuation j.   V(c·N' + j, x) = r(x, c_x) + ⟨P(x, c_x), V'(j)⟩
     """
     D, A = rewards.shape
-    N, after = following.shape
+    N = following.shape[0]
     quality = np.empty((D, A))
-    combinations = values.shape[0] // N
     for j in range(N):
-        for x in range(D):
-            for a in range(A):
-                total = rewards[x, a]
-                for y in range(after):
-                    total += rows[x, a, y] * following[j, y]
-                quality[x, a] = total
-        for c in range(combinations):
+        continue_with(rows, rewards, following[j], quality)
+        for c in range(values.shape[0] // N):
             rest = c
             for i in range(D):
                 x = D - 1 - i
@@ -43,17 +49,12 @@ def extend(rows: Floats, rewards: Floats, following: Floats, values: Floats) -> 
 def finish(initial: Floats, rows: Floats, rewards: Floats, following: Floats, values: Floats) -> None:
     """As `extend` at the first step, and then the mean over initial states: one number per policy."""
     D, A = rewards.shape
-    N, after = following.shape
+    N = following.shape[0]
     quality = np.empty((D, A))
-    combinations = values.shape[0] // N
     for j in range(N):
-        for x in range(D):
-            for a in range(A):
-                total = rewards[x, a]
-                for y in range(after):
-                    total += rows[x, a, y] * following[j, y]
-                quality[x, a] = initial[x] * total
-        for c in range(combinations):
+        continue_with(rows, rewards, following[j], quality)
+        quality *= initial.reshape(D, 1)
+        for c in range(values.shape[0] // N):
             rest = c
             total = 0.0
             for i in range(D):

@@ -24,7 +24,7 @@ from discreet.people.counting import StepCounts
 from discreet.people.counts import CountSpec
 from discreet.people.stays import ENDED, ON, Stays
 from discreet.planning import possible_values
-from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, Noise, guarantee_of, unit_text
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Mechanism, Neighbours, guarantee_of, unit_text
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.trust.behaviour import BehaviourTree
@@ -74,7 +74,7 @@ SETTINGS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class LearnedColumns:
     """How records become states, what is done there (AS_NOW: as people do now), and what was promised."""
 
     states: Grid
@@ -90,7 +90,7 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Design:
     """What is released, at which price: a function of public numbers."""
 
     declaration: Declaration
@@ -117,7 +117,7 @@ class Plan:
         return WHY_SAFE if self.safe else WHY[self.regime]
 
     @property
-    def noise(self) -> Noise:
+    def noise(self) -> Mechanism:
         return "laplace" if self.budget.kind == "pure" else "gaussian"
 
     @property
@@ -234,17 +234,19 @@ def ended_rate(declaration: Declaration) -> float:
     return (declaration.ended_pays - low) / (high - low)
 
 
-def learn(stays: Stays, plan: Plan, source: NoiseSource) -> Learned:
+def learn(stays: Stays, plan: Design, source: NoiseSource) -> LearnedColumns:
     """One release after the other, each in view of the earlier ones, then a policy."""
     declaration, A = plan.declaration, plan.declaration.num_actions
     guarantee, settings = plan.guarantee(source), dict[str, Any].fromkeys(SETTINGS) | {"parts": list(plan.parts)}
 
-    def learned(states: Grid, actions: Ints, chosen: str, planned: tuple[Floats, Mask] | None = None) -> Learned:
+    def learned(
+        states: Grid, actions: Ints, chosen: str, planned: tuple[Floats, Mask] | None = None
+    ) -> LearnedColumns:
         found = settings | {"chosen": chosen}
         if planned is not None:
-            return Learned(states, actions, *planned, guarantee, found)
+            return LearnedColumns(states, actions, *planned, guarantee, found)
         known = np.repeat((actions != AS_NOW)[..., None], A, axis=2)
-        return Learned(states, actions, least_values(plan, actions.shape), known, guarantee, found)
+        return LearnedColumns(states, actions, least_values(plan, actions.shape), known, guarantee, found)
 
     tree = plan.tree.release(stays.bins, stays.action, A, candidates(declaration), source)
     branches, mode = tree_policy(tree, declaration)
@@ -267,7 +269,7 @@ def learn(stays: Stays, plan: Plan, source: NoiseSource) -> Learned:
 
 
 def private_choice(
-    stays: Stays, plan: Plan, tree: PrivateTree, asked: Sequence[Ints], source: NoiseSource
+    stays: Stays, plan: Design, tree: PrivateTree, asked: Sequence[Ints], source: NoiseSource
 ) -> tuple[int, float]:
     """As now (0), or which of the policies asked about, by what each would have changed; and C, scaled."""
     declaration, H, choice = plan.declaration, plan.declaration.horizon, plan.choice
@@ -309,7 +311,7 @@ class Planned(NamedTuple):
     known: Mask  # (H, S, A)
 
 
-def released_steps(stays: Stays, plan: Plan, source: NoiseSource) -> PrivateHistogram:
+def released_steps(stays: Stays, plan: Design, source: NoiseSource) -> PrivateHistogram:
     stream = plan.histogram.open(plan.spec, plan.cells, plan.num_users, source)
     stream.add(step_counts(stays, plan))
     return stream.release()
@@ -366,7 +368,7 @@ def _every_second(column: Column, cuts: Sequence[int]) -> list[int]:
     return [*(values[1::2] if len(values) > 1 else values), *apart]
 
 
-def step_counts(stays: Stays, plan: Plan) -> StepCounts:
+def step_counts(stays: Stays, plan: Design) -> StepCounts:
     """Steps by state, action and successor, and what they paid; of Gaussian pooled counts, first visits only."""
     spec, S, A = plan.spec, plan.grid.num_states, plan.declaration.num_actions
     state = plan.grid.states_of(stays.bins)
@@ -417,7 +419,7 @@ def tree_policy(tree: PrivateTree, declaration: Declaration) -> tuple[Grid, Ints
     return Grid(declaration, found.thresholds), np.tile(table, (declaration.horizon, 1))
 
 
-def least_values(plan: Plan, shape: tuple[int, ...]) -> Floats:
+def least_values(plan: Design, shape: tuple[int, ...]) -> Floats:
     """The least that is possible: a policy that was not planned has no cautious value."""
     least, _ = possible_values(plan.declaration.horizon, ended_rate(plan.declaration))
     return np.broadcast_to(least[:-1, None], shape).copy()

@@ -24,7 +24,7 @@ def to_the_right(bins: Bins, thresholds: Ints) -> Mask:
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class ColumnTree:
     """A full binary tree of splits "bin of a column ≤ threshold" (left) or above (right), by levels; a threshold
     below 0 asks for one bin alone: −1 − k sends bin k to the right (`alone`).
 
@@ -61,6 +61,6 @@ class Tree:
 class PrivateTree:
     """The splits that a noisy comparison took, and steps per leaf and action with noise."""
 
-    tree: Tree
+    tree: ColumnTree
     counts: Floats  # (leaves, A), in steps
     deviation: float  # of the noise on one count

@@ -35,7 +35,7 @@ from discreet.runs.simulation import Clock, compilable, play, play_compiled, rol
 from discreet.schedules import TwoClocks
 from discreet.session import Session, statistic
 
-Progress = Callable[[int], None]
+Advance = Callable[[int], None]
 
 
 _WHOLE = ("states", "horizon", "instance", "episodes")
@@ -483,7 +483,7 @@ def generators(seed: int | None) -> tuple[np.random.SeedSequence, NoiseSource]:
     return environment, NoiseSource.secure() if seed is None else NoiseSource.seeded(noise)
 
 
-def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None = None) -> RunResult:
+def run(experiment: Experiment, seed: int | None = 0, progress: Advance | None = None) -> RunResult:
     """Play all episodes and evaluate every distinct policy exactly.
 
     `seed=None` draws fresh randomness and secure noise; any seed makes the run a simulation.
@@ -553,7 +553,7 @@ def run_seeds(
     experiment: Experiment,
     seeds: Sequence[int | None],
     jobs: int = 1,
-    progress: Progress | None = None,
+    progress: Advance | None = None,
     finished: Callable[[RunResult], None] | None = None,
 ) -> list[RunResult]:
     """One result per seed, in order. Several seeds run in parallel processes; the numbers do not depend on it.
@@ -572,7 +572,7 @@ def run_seeds(
 
 
 def _results(
-    experiment: Experiment, seeds: Sequence[int | None], jobs: int, progress: Progress | None
+    experiment: Experiment, seeds: Sequence[int | None], jobs: int, progress: Advance | None
 ) -> Iterator[RunResult]:
     if jobs == 1 or len(seeds) == 1:
         yield from (run(experiment, seed, progress) for seed in seeds)
@@ -580,7 +580,7 @@ def _results(
     from joblib import Parallel, delayed
 
     for result in Parallel(n_jobs=jobs, return_as="generator")(
-        delayed(_warm_run)(experiment, seed, registry.added(), catalog.added()) for seed in seeds
+        delayed(_warm_run)(experiment, seed, registry.KNOWN.added(), catalog.KNOWN.added()) for seed in seeds
     ):
         if progress is not None:
             progress(experiment.episodes)
@@ -593,7 +593,7 @@ def _warm_run(
     envs: Mapping[str, registry.EnvSpec],
     learners: Mapping[str, catalog.Algorithm],
 ) -> RunResult:
-    registry.add(envs)
-    catalog.add(learners)
+    registry.KNOWN.include(envs)
+    catalog.KNOWN.include(learners)
     warm_up(experiment)
     return run(experiment, seed)

@@ -15,11 +15,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from discreet import catalog
+from discreet.device.losses import Feedback
 from discreet.occupancies import Layers
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.people.logs import LogFormat
-from discreet.people.losses import Feedback, LossSpec
+from discreet.people.losses import LossSpec
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
 from discreet.privacy.families import Family, chosen_mechanism, union_width
 from discreet.privacy.noise import NoiseSource
@@ -151,7 +152,7 @@ def _plain(privatizer: Privatizer[Any], spec: CountSpec) -> tuple[Privatizer[Any
             twin = plain(**{each.name: getattr(privatizer, each.name) for each in fields(plain)})
             return _plain(twin, bounded(spec))
     if isinstance(privatizer, ShuffleBatches):
-        privatizer = privatizer.counts()
+        privatizer = Shuffle(**{each.name: getattr(privatizer, each.name) for each in fields(privatizer)})
     if isinstance(privatizer, (Epochs, Shuffle)):
         privatizer = replace(privatizer, window="all")
     return privatizer, spec
@@ -474,12 +475,14 @@ def calibrate(
     pooled: bool = False,
     rho: float | None = None,
     branching: float | None = None,
+    losses: bool = False,
 ) -> Calibration:
     """The noise of three equal families (visits, transitions, rewards) and a verdict: that of dp-ucbvi, or in the
     shuffle model of shuffle-ucbvi. `branching`: outcomes of a cell on average, where that is expected (Spotlight).
 
     joint, every episode: a tree; joint, epochs: one noise per epoch; local: noise on every user's report, and at pure
     epsilon beside it what one sampled step per user would do; shuffle: noise bits of all users, together at (ε, δ).
+    `losses`: private loss tables instead of rewards, see `_calibrate_losses`.
     """
     sizes = {"states": num_states, "actions": num_actions, "horizon": horizon, "episodes": num_episodes}
     for name, value in sizes.items():
@@ -494,6 +497,10 @@ def calibrate(
         raise ValueError("shuffled bits are released in batches of many users: use the schedule epochs")
     if model == "shuffle" and rho is not None:
         raise ValueError("shuffled bits are not measured in rho; give epsilon and delta")
+    if losses and (model != "joint" or pooled):
+        raise ValueError("losses are calibrated for the joint model, whose steps are never pooled")
+    if losses and branching is not None:
+        raise ValueError("losses do not depend on where a cell leads to; leave branching out")
     problem = Problem(
         *(num_states, num_actions, horizon, num_episodes, pooled, schedule),
         **_spent(epsilon, delta, rho),
@@ -501,6 +508,8 @@ def calibrate(
         neighbours=neighbours,
         local_reports="laplace",
     )
+    if losses:
+        return _calibrate_losses(problem)
     budget, spec = problem.budget, statistic(problem)
     assert isinstance(spec, CountSpec)
     build = catalog.algorithm("shuffle-ucbvi" if model == "shuffle" else "dp-ucbvi").build
@@ -548,29 +557,21 @@ def _spent(epsilon: float | None, delta: float, rho: float | None) -> dict[str, 
     return {"epsilon": epsilon, "delta": delta if rho is None else delta or STATED_DELTA, "rho": rho}
 
 
-def calibrate_losses(
-    num_states: int,
-    num_actions: int,
-    horizon: int,
-    num_episodes: int,
-    epsilon: float | None = None,
-    delta: float = 0.0,
-    schedule: str = "epochs",
-    neighbours: Neighbours = "replace",
-    rho: float | None = None,
-) -> Calibration:
+def _calibrate_losses(asked: Problem) -> Calibration:
     """The noise of transitions and of whole loss tables (joint, full information), and the verdict of
     private-uc-o-reps: one user moves a loss table by its number of cells, X·A.
 
     every episode: as in paper mode, with trees, the losses' padded to constant noise; epochs: one noise per block.
     """
-    layers = Layers.full(horizon, np.full(num_states, 1.0 / num_states), num_actions)
+    S, A, H, K = asked.num_states, asked.num_actions, asked.horizon, asked.num_episodes
     problem = Problem(
-        *(num_states, num_actions, horizon, num_episodes),
-        mode="paper" if schedule == "every" else "practical",
-        **_spent(epsilon, delta, rho),
-        neighbours=neighbours,
-        structure=PublicStructure(layers=layers),
+        *(S, A, H, K),
+        mode="paper" if asked.schedule == "every" else "practical",
+        epsilon=asked.epsilon,
+        delta=asked.delta,
+        rho=asked.rho,
+        neighbours=asked.neighbours,
+        structure=PublicStructure(layers=Layers.full(H, np.full(S, 1.0 / S), A)),
     )
     spec = statistic(problem, "full")
     _, privatizer, clocks = catalog.algorithm("private-uc-o-reps").build(problem)
@@ -590,13 +591,13 @@ def calibrate_losses(
             number = clocks.num_count_blocks
             terms = number if privatizer.counts == "blocks" else entry.uses
         families[letter] = FamilyNoise(
-            *spec.sensitivity(neighbours)[name],
+            *spec.sensitivity(asked.neighbours)[name],
             budget=entry.cost,
             scale=entry.scale,
             width=_sum_width(law, terms, number, privatizer.beta / len(entries)) * law.unit,
             deviation=math.sqrt(terms) * law.deviation * law.unit,
         )
-    forecast = replace(found, width_share=families["losses"].width / num_episodes)
+    forecast = replace(found, width_share=families["losses"].width / K)
     return Calibration(max(entry.uses for entry in stream.ledger), spec.grid, families, stream.guarantee, forecast)
 
 

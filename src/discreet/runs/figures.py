@@ -51,7 +51,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FigureOutcome:
     """A table, and how it is drawn."""
 
     rows: tuple[Row, ...]
@@ -67,7 +67,7 @@ class Figure:
     claim: str  # the paper's, in our words
     setting: str  # what is run here, and how constants were chosen
     judge: Callable[[Sequence[Row]], tuple[str, ...]]  # what a table says of the claim
-    make: Callable[[Work, Advance], Outcome]
+    make: Callable[[Work, Advance], FigureOutcome]
     total: Callable[[Work], int]  # of runs
 
 
@@ -241,14 +241,14 @@ def _heavy_total(work: Work) -> int:
     return sum(len(x.seeds) * len(x.constants(cell.learner)) + len(work.seeds) for cell, x in searches)
 
 
-def _heavy(work: Work, advance: Advance) -> Outcome:
+def _heavy(work: Work, advance: Advance) -> FigureOutcome:
     K, rows, curves = _heavy_episodes(work), [], {}
     for cell in cells(work.quick):
         constants = tuned(cell, K, work, advance)
         runs = kept(cell.experiment(K, constants), work.seeds, work, advance)
         rows.append(heavy_row(cell, constants, runs))
         curves[cell] = runs
-    return Outcome(tuple(rows), lambda: _draw_heavy(curves))
+    return FigureOutcome(tuple(rows), lambda: _draw_heavy(curves))
 
 
 def _draw_heavy(curves: Mapping[Cell, Sequence[RunResult]]) -> Any:
@@ -387,13 +387,13 @@ def linear_row(fit: Fit, rows: Sequence[Row]) -> Row:
     return {**asdict(fit), "seeds": len(rows), **spread(measured), "random_gap": rows[0]["random_gap"]}
 
 
-def _linear(panel: str) -> Callable[[Work, Advance], Outcome]:
-    def make(work: Work, advance: Advance) -> Outcome:
+def _linear(panel: str) -> Callable[[Work, Advance], FigureOutcome]:
+    def make(work: Work, advance: Advance) -> FigureOutcome:
         chosen = list(fits(panel, work))
         found = kept_fits([(fit, seed) for fit in chosen for seed in work.seeds], work, advance)
         values = {fit: [found[fit, seed] for seed in work.seeds] for fit in chosen}
         rows = tuple(linear_row(fit, mine) for fit, mine in values.items())
-        return Outcome(rows, lambda: _draw_linear(values))
+        return FigureOutcome(rows, lambda: _draw_linear(values))
 
     return make
 
@@ -472,7 +472,7 @@ def promise(line: Line, case: bounds.Case) -> Row:
 
 
 def _theorems(lines: Sequence[Line], name: str, env: str | None) -> dict[str, Any]:
-    def make(work: Work, advance: Advance) -> Outcome:
+    def make(work: Work, advance: Advance) -> FigureOutcome:
         rows = []
         for line in lines:
             for model in line.models:
@@ -480,7 +480,7 @@ def _theorems(lines: Sequence[Line], name: str, env: str | None) -> dict[str, An
                     case = bounds.case(name, env=env, episodes=users, model=model)
                     rows.append(promise(line, case))
             advance(1)
-        return Outcome(tuple(rows))
+        return FigureOutcome(tuple(rows))
 
     return {"make": make, "total": lambda work: len(lines)}
 
@@ -578,7 +578,7 @@ def from_csv(text: str) -> list[Row]:
     return [{name: value(cell) for name, cell in row.items()} for row in csv.DictReader(io.StringIO(text))]
 
 
-def written(chosen: Figure, outcome: Outcome, out: Path) -> list[Path]:
+def written(chosen: Figure, outcome: FigureOutcome, out: Path) -> list[Path]:
     """The table as CSV, the claim and the verdict as text, and the picture; each there in full or not at all."""
     text = [chosen.title, "", f"Claim: {chosen.claim}.", f"Here: {chosen.setting}.", ""]
     text += [*chosen.judge(outcome.rows), ""]

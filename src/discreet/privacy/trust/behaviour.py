@@ -10,15 +10,15 @@ import numpy as np
 from discreet.mdp import Ints
 from discreet.privacy.accounting import (
     LedgerEntry,
+    Mechanism,
     Neighbours,
-    Noise,
     gaussian_sigma,
     laplace_scale,
 )
 from discreet.privacy.families import entry_of, samplable
 from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from discreet.privacy.trust.noisy_max import noisy_max, noisy_max_entry, noisy_max_scale
-from discreet.releases.trees import Bins, PrivateTree, Tree, alone, to_the_right
+from discreet.releases.trees import Bins, ColumnTree, PrivateTree, alone, to_the_right
 
 SPLITS, LEAVES = "splits", "leaf actions"
 
@@ -38,7 +38,7 @@ class BehaviourTree:
     horizon: int
     epsilon: float  # per level
     leaves: float
-    noise: Noise = "laplace"
+    noise: Mechanism = "laplace"
     neighbours: Neighbours = "replace"
     episodes_per_user: int = 1
 
@@ -93,7 +93,7 @@ class BehaviourTree:
         np.add.at(leaves, (node, action), 1)
         sample = noise.laplace if self.noise == "laplace" else noise.gaussian
         leaves += sample(self.leaf_scale, leaves.shape)
-        return PrivateTree(Tree(*splits), leaves.astype(np.float64), self.deviation)
+        return PrivateTree(ColumnTree(*splits), leaves.astype(np.float64), self.deviation)
 
     @property
     def deviation(self) -> float:

@@ -27,14 +27,14 @@ from discreet.device import (
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import LARGEST_SUM, Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours
+from discreet.privacy.accounting import Budget, LedgerEntry, Mechanism, Neighbours
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.envelope import LARGEST_SCALE, exponential_bounds
 from discreet.privacy.families import (
     Family,
-    Mechanism,
     Shares,
     calibrated,
+    check_choice,
     check_common,
     reward_rounding,
     share_weights,
@@ -93,8 +93,7 @@ class LocalLaplace:
     def __post_init__(self) -> None:
         check_local(self.budget, self.neighbours, self.beta)
         share_weights(self.shares)
-        if self.calibration not in ("true", "paper"):
-            raise ValueError(f"calibration is {self.calibration!r}; it must be 'true' or 'paper'")
+        check_choice("calibration", self.calibration, "true", "paper")
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> LocalCounterStream:
         return LocalCounterStream(self, spec, num_episodes, noise)

@@ -23,7 +23,7 @@ from discreet.people.losses import TABLES, LossSpec
 from discreet.privacy.accounting import Budget, LedgerEntry
 from discreet.privacy.families import Family, union_width
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import as_printed, stated
+from discreet.privacy.sums.streams import stated
 from discreet.privacy.trust.local import (
     ONE_REPORT,
     CounterSums,
@@ -39,7 +39,7 @@ from discreet.privacy.trust.losses import (
     PUBLIC_LAYERS,
     PUBLIC_LOSSES,
     CentralLosses,
-    Errors,
+    LossErrors,
     LossPrivatizer,
     LossStream,
 )
@@ -279,12 +279,12 @@ class LocalLossStream(LocalStream):
         table[-1][spec.cell_index[-1] >= 0] = last
         return np.asarray(table[spec.cell_index >= 0])
 
-    def _errors(self) -> Errors:
+    def _errors(self) -> LossErrors:
         deviation = 0.0 if self._public else math.sqrt(self._loss_variance)
         if self._bandit:
             successors = max((len(layer) for layer in self.spec.layers.states[1:]), default=1)
             deviation = self._count_deviation * math.sqrt(successors / 2.0)
-        return Errors(self._count_deviation, loss_deviation=deviation)
+        return LossErrors(self._count_deviation, loss_deviation=deviation)
 
 
 class LocalCounterLossStream(LocalStream):
@@ -294,11 +294,8 @@ class LocalCounterLossStream(LocalStream):
         super().__init__(privatizer, spec, noise)
         self._families = privatizer.families(spec)
         entries = [family.entry for family in self._families.values()]
-        printed = privatizer.calibration == "paper"
-        budget = None if printed else privatizer.budget
-        self.guarantee = stated(entries, "local", "replace", budget, spec.num_episodes, noise, *self._told)
-        if printed:
-            self.guarantee = as_printed(self.guarantee, privatizer.budget)
+        common, printed = (privatizer.budget, spec.num_episodes, noise), privatizer.calibration == "paper"
+        self.guarantee = stated(entries, "local", "replace", *common, *self._told, printed=printed)
         self._reports = CounterSums(list(self._families.values()), spec.tables, spec.layers.horizon * spec.units)
         self.encoder = self._reports.encoder
         self._visits = np.zeros(spec.sizes["visits"]) if privatizer.laplace else None
@@ -339,8 +336,8 @@ class LocalCounterLossStream(LocalStream):
             sums = sums + sum_of_noises(family.scale, missing, family.size, self._padding, family.mechanism)
         return np.asarray(sums * self.spec.grid)
 
-    def _errors(self) -> Errors:
+    def _errors(self) -> LossErrors:
         root, families, (counts, losses) = math.sqrt(self._crowd.size), self._families, self._widths
         noises = self.spec.num_episodes if self._padding is not None else self._crowd.size
         deviation = math.sqrt(noises) * families["losses"].deviation * self.spec.grid
-        return Errors(root * families["transitions"].deviation, counts, deviation, losses)
+        return LossErrors(root * families["transitions"].deviation, counts, deviation, losses)

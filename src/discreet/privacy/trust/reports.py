@@ -15,7 +15,7 @@ from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec, Sensitivity
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
-from discreet.privacy.accounting import Budget, LedgerEntry, Model, Neighbours
+from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours, Trust
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import check_common, paid, variance_of
 from discreet.privacy.noise import NoiseSource
@@ -58,7 +58,7 @@ class Reports:
     episodes_per_user: int = 1
 
     #: Whom people trust, how many independent noises every sub-cell gets, and what that rests on.
-    trust: ClassVar[Model] = "joint"
+    trust: ClassVar[Trust] = "joint"
     noises: ClassVar[int] = 1
     told: ClassVar[tuple[str, ...]] = ()
 
