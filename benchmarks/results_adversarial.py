@@ -3,7 +3,7 @@
     python benchmarks/results_adversarial.py [--full] [--only WORD] [--jobs N] [--minutes M]
 
 Finished settings are appended to results/adversarial.jsonl: stop it, start it again, and it goes on. Seeds 0..9
-(paper mode and theory rates: 0..2) choose the instance of the environment, of the adversary, and the noise; nothing
+(paper mode and as published: 0..2) choose the instance of the environment, of the adversary, and the noise; nothing
 was tuned on them. The table is written from whatever is there, with the number of seeds behind each entry.
 """
 
@@ -37,7 +37,8 @@ ABOUT = (
     "over the adversaries iid, switch, sinusoid, blocks and flips (lock: iid). Seeds 0..9 are fresh: nothing was",
     "tuned on them. Replace-one neighbours; whole loss tables are private unless it says public; Gaussian: δ = 1e-6.",
     "S = `layered`, B = `layered-large`, L = `lock`; the seed is also the instance of environment and adversary.",
-    "A row that says *not run* was not measured yet.",
+    "A row that says *not run* was not measured yet. *As published* is `uc-o-reps` and `uob-reps` with",
+    "`--constants paper`.",
 )
 
 

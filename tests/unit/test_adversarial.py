@@ -182,15 +182,15 @@ def test_bad_options_are_refused(change, message):
 def test_runs_are_stored_and_drawn_with_their_comparator(tmp_path):
     for name, budget in (("private-uc-o-reps", 1.0), ("uc-o-reps", None)):
         experiment = Experiment(name, env="layered", episodes=200, adversary="switch", epsilon=budget)
-        results.write(run(experiment, 0), tmp_path)
-    rows = results.read(tmp_path)
+        results.write(run(experiment, 0), tmp_path / "runs")
+    rows = results.read(tmp_path / "runs")
     (title,) = report.loss_panels(rows)
     assert title.endswith("switch losses")
     for row, curve in zip(rows, (report.curves([row])[0] for row in rows), strict=True):
         assert curve.mean[-1] == pytest.approx(row.regret_ratio)
         loss, best = np.array(row.diagnostics["loss"]), np.array(row.diagnostics["comparator_loss"])
         np.testing.assert_allclose(loss - best, row.regret)
-    assert report.plot(tmp_path, tmp_path / "losses.svg").read_text().count("best fixed policy") >= 1
+    assert report.plot(tmp_path / "runs", tmp_path / "losses.svg").read_text().count("best fixed policy") >= 1
 
 
 def test_where_every_policy_is_as_good_the_ratio_is_undefined_and_the_regret_per_step_is_not():
