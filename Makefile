@@ -1,4 +1,4 @@
-# The two commands to know: `make demo` shows learning curves, `make test` checks everything.
+# The two commands to know: `make demo` shows what there is, `make test` checks everything.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
@@ -8,7 +8,7 @@ TABLES := 'icu-sepsis>=2,<3'
 .PHONY: help install demo test lint bench results-spotlight results-families docs clean results-online results-adversarial results-shuffle results-offline results-icu results-bounds results-figures test-spark test-browser bench-spark install-spark
 
 help:
-	@echo "make demo     install, compare the learners on RiverSwim, write demo-regret.png"
+	@echo "make demo     install, compare the learners on RiverSwim, learn from a log; a report and a certificate to look at"
 	@echo "make test     install, check style and types, run all tests"
 	@echo "make install  only create .venv, with everything the other targets need"
 	@echo "make bench    measure speed against plain baselines, write benchmarks/results.json"
@@ -24,6 +24,8 @@ help:
 	@echo "make results-icu      the tables of docs/icu-sepsis.md (up to 20 minutes, can be continued)"
 	@echo "make test-spark       install Spark, start a cluster on this machine, compare its counts with DuckDB's"
 	@echo "make test-browser     open the pages in chromium (as root: install it by apt-get where it is missing)"
+	@echo "make test-ray         install Ray, run a sweep on it, compare with this process"
+	@echo "make test-readers     install pandas and Polars, open a folder of results with them"
 	@echo "make bench-spark      the same cluster, rows it counts per second beside DuckDB's"
 	@echo "make clean    remove everything that make made (results of your own runs stay)"
 
@@ -111,9 +113,20 @@ test-browser: install
 	  { echo "chromium is missing; install it with: apt-get install chromium"; exit 1; }
 	$(BIN)/pytest -q -n 0 -m browser tests/browser
 
+# Extras of sweeps: nothing else needs them.
+test-ray: EXTRAS = 'ray>=2.30'
+test-readers: EXTRAS = 'pandas>=2' 'polars>=1'
+test-ray test-readers: install
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv pip install --quiet --python $(BIN)/python --constraint constraints.txt $(EXTRAS); \
+	else \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(EXTRAS); \
+	fi
+	$(BIN)/pytest -q tests/unit/test_sweep_extras.py
+
 bench-spark: install-spark
 	$(BIN)/python benchmarks/spark_rows.py
 
 clean:
-	rm -rf .venv build dist demo demo-regret.png benchmarks/results.json .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist demo demo-regret.png demo-report.html demo-policy benchmarks/results.json .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

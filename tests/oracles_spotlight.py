@@ -89,13 +89,12 @@ def doubt(row, spread, seen, V, r, mean_variance, N):
 
 
 def exploring_values(model, seen, optimism, hidden, searching, prospect, H, A, restricted=False):
-    """(actions, values, worth, greedy) by loops over h, s, a from the formulas of Spotlight; ties to action 0."""
+    """(actions, values, worth) by loops over h, s, a from the formulas of Spotlight; ties to action 0."""
     rows, spreads, means, mean_variances, counts, known = model
     prior, best_means, belief = prospect
     S = rows.shape[1]
     G = rows.shape[0] // (S * A)
     actions, V, worth = np.zeros((H, S), dtype=int), np.zeros((H + 1, S)), np.zeros((H, S))
-    greedy = np.zeros((H, S), dtype=int)
     for h in reversed(range(H)):
         W = V[h + 1]
         for s in range(S):
@@ -119,8 +118,31 @@ def exploring_values(model, seen, optimism, hidden, searching, prospect, H, A, r
             best = max(range(A), key=lambda a, options=options: (options[a][0], -a))
             actions[h, s], worth[h, s] = best, options[best][2]
             V[h, s] = max(q for _, q, _ in options)
-            greedy[h, s] = max(range(A), key=lambda a, options=options: (options[a][1], -a))
-    return actions, V, worth, greedy
+    return actions, V, worth
+
+
+def bought(model, seen, caution, prior, prior_mean, H, wanted, prices, afterwards):
+    """(S,): value at step 0 of the best of all deterministic plans with two actions; a plan may use usable and
+    wanted cells only, and there is one of them in every state."""
+    rows, spreads, means, mean_variances, counts, usable = model
+    S = rows.shape[1]
+    G = rows.shape[0] // S // 2
+    pairs = [(min(h, G - 1) * S + s) * 2 for h in range(H) for s in range(S)]
+    best = np.full(S, -np.inf)
+    for plan in itertools.product(*([c for c in (p, p + 1) if usable[c] or wanted[c]] for p in pairs)):
+        V = np.zeros(S)
+        for h in reversed(range(H)):
+            now = np.zeros(S)
+            for s in range(S):
+                c = plan[h * S + s]
+                row, now[s] = (rows[c], means[c]) if usable[c] else (prior[c], prior_mean)
+                after = afterwards[h + 1] if wanted[c] else V
+                if usable[c]:
+                    now[s] -= caution * doubt(row, spreads[c], seen, after, means[c], mean_variances[c], counts[c])
+                now[s] += row @ after + prices[h] * wanted[c]
+            V = now
+        best = np.maximum(best, V)
+    return best
 
 
 def followed(rows, usable, prior, policy, initial):

@@ -21,28 +21,17 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.tails import symmetric_matrix_width
 from discreet.privacy.trust.linear import LinearMoments
+from oracles_offline import as_csv, random_log
 
 H, S, A = 3, 2, 2
 FEATURES = np.eye(S * A).reshape(S, A, S * A)
-
-
-def logged(users: int = 200) -> dict:
-    rng = np.random.default_rng(0)
-    states = rng.integers(0, S, (users, H + 1))
-    return {
-        "user": np.repeat(np.arange(users), H),
-        "step": np.tile(np.arange(H), users),
-        "state": states[:, :-1].ravel(),
-        "action": rng.integers(0, A, users * H),
-        "reward": rng.integers(0, 2, users * H).astype(float),
-        "next_state": states[:, 1:].ravel(),
-    }
+LOG = random_log(S, A, H, 200)
 
 
 def fitted(name: str, **options) -> discreet.Fitted:
     linear = {"features": FEATURES} if "pevi" in name or "vapvi" in name else {}
     budget = Budget.zcdp(1.0) if name.startswith("dp") else None
-    return discreet.fit(logged(), discreet.LogFormat(S, A, H), budget, algorithm=name, seed=0, **linear, **options)
+    return discreet.fit(LOG, discreet.LogFormat(S, A, H), budget, algorithm=name, seed=0, **linear, **options)
 
 
 @pytest.fixture
@@ -142,13 +131,12 @@ def test_r8_failure_probabilities_without_a_use_are_refused(name, beta, words):
     with pytest.raises(ValueError, match=words):
         fitted(name, beta=beta)
     with pytest.raises(ValueError, match="one-hot has no failure probability"):
-        discreet.fit(logged(), discreet.LogFormat(S, A, H), Budget.pure(1.0), algorithm="one-hot", beta=0.1)
+        discreet.fit(LOG, discreet.LogFormat(S, A, H), Budget.pure(1.0), algorithm="one-hot", beta=0.1)
 
 
 def test_r8_fit_takes_beta_on_the_command_line(tmp_path):
     path, out = tmp_path / "log.csv", tmp_path / "policy"
-    rows = zip(*logged().values(), strict=True)
-    path.write_text("\n".join([",".join(logged()), *(",".join(map(str, row)) for row in rows)]) + "\n")
+    path.write_text(as_csv(LOG))
     said = f"fit {path} --states 2 --actions 2 --horizon 3 --algorithm dp-apvi --epsilon 1 --constants paper --anyway"
     result = CliRunner().invoke(app, [*said.split(), "--beta", "0.02", "--seed", "0", "--out", str(out), "--json"])
     assert result.exit_code == 0, result.output

@@ -431,6 +431,30 @@ def test_r3_r4_the_tables_of_the_page_are_whole():
         assert all(row["seeds"] == 10 for row in rows)
 
 
+def test_r4_the_page_of_offline_results_agrees_with_the_figure():
+    """One instance of Figure 1 stands there as well, with the prose that is read off it."""
+    page = (Path(__file__).parents[2] / "docs" / "results-offline.md").read_text()
+    rows = [row for row in PAGES.rows_of("qw22-figure-1a") if row["instance"] == 0]
+    names = {
+        "pevi, theory": ("pevi", "printed"),
+        "pevi, theory × .001": ("pevi tuned", "printed"),
+        "vapvi, paper": ("vapvi", "printed"),
+        "vapvi, practical": ("vapvi", "practical"),
+        "dp-vapvi, paper, ρ = 1": ("dp-vapvi", "printed"),
+        "dp-vapvi, practical, ρ = 1": ("dp-vapvi", "practical"),
+    }
+    gaps = {
+        label: {row["users"]: row["gap"] for row in rows if (row["learner"], row["form"]) == form}
+        for label, form in names.items()
+    }
+    for label, by_size in gaps.items():
+        assert f"| {label} | {' | '.join(f'{by_size[n]:.3f}' for n in sorted(by_size))} |" in page
+    private, plain, pevi = gaps["dp-vapvi, paper, ρ = 1"], gaps["vapvi, paper"], gaps["pevi, theory"]
+    assert all(plain[n] < private[n] < pevi[n] for n in (300, 1000, 10_000))  # "comes out from 300 users on"
+    assert all(private[n] < plain[n] for n in (20, 100))
+    assert f"DP-VAPVI is {private[10_000] / plain[10_000]:.0f} times behind" in " ".join(page.split())
+
+
 def test_what_the_page_says_of_the_search_is_the_search():
     text = " ".join(PAGE.split())
     for search in figures.SEARCHES.values():

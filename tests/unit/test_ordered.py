@@ -129,7 +129,7 @@ def random_format(rng):
 
 def by_query(monkeypatch, source, log):
     with monkeypatch.context() as patch:
-        patch.setattr(counting, "_in_order", lambda engine, log: None)
+        patch.setattr(counting, "_in_order", lambda engine, log, again: None)
         return LoggedData(source, log)
 
 
@@ -170,11 +170,12 @@ def test_l9_one_pass_over_a_log_in_order_finds_what_the_queries_find(seed, monke
     if seed % 2:
         source = str(tmp_path / "log.parquet")
         pyarrow.parquet.write_table(table, source, row_group_size=int(rng.integers(5, 60)))
-    data = LoggedData(source, log)
+    data = LoggedData(source, log, again=bool(seed % 3))
     alone = log.enforce or ("next_state" in columns and not log.first_visits)
     ambiguous = "next_state" not in columns and len({(r["user"], r["episode"], r["step"]) for r in rows}) < len(rows)
     assert (data._ordered is not None) or not alone or ambiguous
     if data._ordered is not None:
+        assert (data._ordered._notes is not None) == (bool(seed % 3) and log.enforce)
         assert_alike(data, by_query(monkeypatch, source, log))
 
 

@@ -161,6 +161,37 @@ def test_the_charts_hold_the_stored_values():
     assert curves["ucbvi, episodes 8"]["y"] == pytest.approx([0.1, 0.1, 0.175])
 
 
+def test_a_run_with_rho_is_private_and_is_not_compared_with_epsilon():
+    zcdp = replace(row("ucbvi", epsilon=None), guarantee=Guarantee("joint", np.inf, rho=0.5))
+    zcdp = replace(zcdp, settings={**zcdp.settings, "rho": 0.5, "model": "joint"}, id="zcdp")
+    text = page([*many(), zcdp])
+    ratio, _ = lines_of(text, "budgets")
+    assert sum("no privacy" in label for label in ratio) == 1
+    trust, _ = lines_of(text, "trust")
+    assert not any("ρ" in label for label in trust)
+    assert any(cells[2:4] == ["joint", "ρ = 0.5"] for cells in table_of(text, "All experiments"))
+
+
+def test_learners_are_summed_up_over_problems():
+    rows = [row(seed=s, env=env, regret=(1, 2, 1.0 + s)) for env in ("here", "there") for s in (0, 1)]
+    ((label, problems, runs, middle, low, high, worst, gap),) = table_of(page(rows), "Over all problems")
+    assert (label, problems, runs, worst) == ("spotlight", 2, 4, 0.5)
+    assert middle == pytest.approx(0.375)  # of .25, .25, .5, .5 without the least and the largest
+    assert low == 0.25
+    assert high == 0.5
+    assert gap == pytest.approx(0.3)
+    assert "Over all problems" not in page([row()])
+
+
+def test_seeds_for_tuning_are_not_reported(tmp_path):
+    for seed, role in ((0, "reporting"), (1, "tuning")):
+        done = run(Experiment("ucbvi", states=3, horizon=3, episodes=50), seed)
+        results.write(replace(done, role=role), tmp_path / "results")
+    made, _ = showing.reported(tmp_path / "results", None)
+    ((*_, seeds, _, _, _, _, _, _, _),) = table_of(made.read_text("utf-8"), "All experiments")
+    assert seeds == 1
+
+
 def test_pixels_are_where_the_values_are():
     """The lowest value is the lowest mark, and the random policy's line lies at 1."""
     line = charts.Line.of("a", [(1, 0.0, 0.0, 0.0), (10, 1.0, 1.0, 1.0), (100, 0.5, 0.5, 0.5)])
@@ -223,7 +254,7 @@ def test_the_guarantee_in_words_is_that_of_randomised_response():
     assert "but for a chance of 1e-06" in report.in_words(Guarantee("shuffle", 1.0, 1e-6))[1]
     (line,) = report.spent(ledger)
     assert line == (
-        "reports: one user moves it by at most 2 (L1) and enters one noisy value; integer Laplace noise of scale 2 "
+        "reports: one user moves it by at most 2 (L1) and enters one noisy value; integer Laplace noise (scale 2) "
         "hides that, at a cost of ε = 1."
     )
 
@@ -246,6 +277,7 @@ def test_the_worst_seeds_come_first_with_their_command():
         Experiment("heavy-ucbvi", reward_law="student-t", df=2.5, env="two-rooms"),
         Experiment("uc-o-reps", env="layered", adversary="switch", episodes=300),
         Experiment("dp-ucbvi", epsilon=1.0, mode="paper", beta=0.05),
+        Experiment("dp-ucbvi", rho=0.25, pooled=True),
     ],
     ids=lambda e: e.id,
 )
@@ -289,7 +321,7 @@ def test_the_command_writes_the_page_beside_the_folder_and_its_figures(folder, t
     root = tree(made.read_text("utf-8"))
     assert words(root.find("body/header/h1")) == "Results in results"
     assert (
-        "discreet run dp-ucbvi --env riverswim --states 3 --horizon 3 --episodes 200 --epsilon 4.0 --seeds 0:2"
+        "discreet run dp-ucbvi --env riverswim --states 3 --horizon 3 --episodes 200 --epsilon 4 --seeds 0:2"
         in words(root)
     )
     assert all(path.suffix == ".parquet" for path in folder.iterdir())

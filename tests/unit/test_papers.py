@@ -10,9 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from scipy import stats
 
 from discreet import theory
+from discreet.catalog import ALGORITHMS
+from discreet.cli import app
 from discreet.envs.linear import two_state_linear
 from discreet.occupancies import Layers
 from discreet.people.episodes import Episodes
@@ -70,6 +73,51 @@ def test_every_test_and_audit_that_is_named_exists(name):
         assert each in names_of_tests(), each
     for each in re.findall(r"discreet audit ([\w-]+)", text(name)):
         assert each in MECHANISMS, each
+
+
+def section(name: str, title: str) -> str:
+    return text(name).split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def deviations(name: str) -> dict[int, str]:
+    """Number → text of the deviations of a page."""
+    items = re.findall(r"^(\d+)\. (.*(?:\n {3}.*)*)", section(name, "Deviations of the printed form"), re.M)
+    return {int(number): words for number, words in items}
+
+
+def errata(name: str) -> list[int]:
+    return [int(number) for number in re.findall(r"^\| (\d+) \|", section(name, "Errata"), re.M)]
+
+
+@cache
+def options() -> frozenset[str]:
+    """Every option of every command."""
+    commands = typer.main.get_command(app).commands.values()
+    return frozenset(flag for command in commands for each in command.params for flag in each.opts)
+
+
+@pytest.mark.parametrize("name", sorted(paper_index.PAPERS.values()))
+def test_every_row_of_deviations_and_errata_is_numbered_and_resolves(name):
+    """Each names where it can be seen: an option, a learner, an erratum, a test or a function, and these exist."""
+    found = deviations(name)
+    assert list(found) == list(range(1, len(found) + 1)) != []
+    assert errata(name) == list(range(1, len(errata(name)) + 1)) != []
+    for number, words in found.items():
+        flags = re.findall(r"`(--[\w-]+)", words)
+        named = [each for each in re.findall(r"`([\w-]+)[ `]", words) if each in ALGORITHMS]
+        seen = re.findall(r"errat(?:um|a) (\d+)(?: and (\d+))?", words)
+        shown = re.findall(r"`(test_\w+)`|\]\(\.\./\.\./(src/[\w/.]+)\)", words)
+        assert flags or named or seen or shown, (number, words)
+        assert set(flags) <= options(), (number, flags)
+        assert {int(each) for pair in seen for each in pair if each} <= set(errata(name)), (number, seen)
+
+
+@pytest.mark.parametrize("name", sorted(paper_index.PAPERS.values()))
+def test_every_reference_to_a_deviation_or_an_erratum_of_the_page_exists(name):
+    page = text(name)
+    for word, known in (("deviation", set(deviations(name))), ("errat(?:um|a)", set(errata(name)))):
+        for first, second in re.findall(rf"{word}s? (\d+)(?: and (\d+))?", page):
+            assert {int(each) for each in (first, second) if each} <= known, (word, first, second)
 
 
 def test_every_page_is_listed_and_every_paper_has_one():

@@ -155,6 +155,21 @@ def test_one_exponential_serves_all_branchings(seed):
     assert evidence == pytest.approx(expected / expected.sum(), abs=1e-7)
 
 
+@pytest.mark.parametrize("away", [0.0, 0.9e-7, -0.9e-7, 3e-7])
+def test_a_cell_is_read_where_the_rates_of_counts_and_noise_meet(away):
+    """With 3 outcomes of 40 reports in all, counts fall at 3/40, and so does noise of variance 3200/9, nearly."""
+    sums = np.zeros((1, 10))
+    sums[0, ::2] = [300.0, 40.0, 9.0, -3.0, 0.5]
+
+    def beside(distance):
+        evidence = evidence_of(sums, variance=3200.0 / 9.0 * (1.0 - distance) ** 2)
+        return read(evidence, Reading.nothing(evidence.admitted), np.array([0]))
+
+    found, expected = beside(away), beside(away + 1e-4)
+    assert found.soft == pytest.approx(expected.soft, rel=1e-3)
+    assert found.branching == pytest.approx(expected.branching, rel=1e-2, abs=1e-6)
+
+
 def test_cells_read_again_from_the_same_sums_go_on_from_their_reward():
     """Only what is known about all cells has changed: one round from the last reward is enough."""
     rng = np.random.default_rng(8)

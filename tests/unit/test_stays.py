@@ -266,6 +266,16 @@ def test_a_column_of_next_states_changes_nothing_and_is_refused_as_a_role():
         declaration(columns={"next_state": "next_state"})
 
 
+def test_rows_that_do_not_fit_are_refused_in_bytes_before_they_are_fetched(monkeypatch):
+    table = {"user": np.arange(1_000), **{name: np.zeros(1_000) for name in ("step", "x", "action", "reward")}}
+    assert len(read_stays(table, declaration()).step) == 1_000
+    monkeypatch.setattr("discreet.runs.memory.available", lambda: 2e5)
+    with pytest.raises(
+        ValueError, match=r"^1,000 rows, which are held at once, take about 0.0 GB, and 0.0 GB are free;"
+    ):
+        read_stays(table, declaration())
+
+
 # What contradicts the log -------------------------------------------------------------------------------------------
 
 GOOD = {"user": [0], "step": [0], "x": [1.0], "ward": ["A"], "action": [0], "reward": [0.0]}

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from discreet import FiniteMDP, provenance
 from discreet.catalog import algorithm
 from discreet.cli import app
-from discreet.runs import backends, claims, results, sweeps
+from discreet.runs import backends, claims, engine, results
 from discreet.runs.claims import Claims
 from discreet.runs.experiment import Experiment, run
 from discreet.runs.sweeps import Cell, grid, read_sweep, run_cells
@@ -235,7 +235,7 @@ def test_cells_are_the_runs_that_run_makes(tmp_path):
 def test_finished_cells_are_not_run_again(tmp_path, monkeypatch):
     first = small(seeds="0:2")
     run_cells(first.cells(), tmp_path)
-    monkeypatch.setattr(sweeps, "run", lambda *_: pytest.fail("it was run again"))
+    monkeypatch.setattr(engine, "run", lambda *_: pytest.fail("it was run again"))
     told = []
     again = run_cells(first.cells(), tmp_path, progress=lambda cell, how: told.append((cell, how)))
     assert again.reused == first.cells()
@@ -419,7 +419,7 @@ def test_dask_workers_give_the_same_numbers_bit_for_bit(mine, alone, tmp_path, c
         outcome = run_cells(read_sweep(mine).cells(), tmp_path, backend="dask", address=cluster.scheduler_address)
         assert (len(outcome.done), outcome.failed) == (24, ())
         assert numbers(tmp_path) == numbers(alone)
-        assert min(client.run(lambda: len(sweeps._WARM)).values()) > 0  # both have worked
+        assert min(client.run(lambda: len(engine._WARM)).values()) > 0  # both have worked
 
 
 def test_a_backend_that_is_not_installed_or_unknown_is_refused(tmp_path, monkeypatch):
@@ -461,7 +461,7 @@ def test_a_failing_cell_is_recorded_and_does_not_stop_the_others(tmp_path, jobs)
     assert len(outcome.done) == 5
     assert (failure.cell.seed, failure.error) == (1, "RuntimeError: seed 1 is unlucky")
     assert "in failing" in failure.trace
-    (record,) = sweeps.failures(out)
+    (record,) = engine.failures(out)
     assert (record["cell"], record["error"]) == (failure.cell.id, failure.error)
     assert (record["seed"], record["role"], record["source"]) == (1, "reporting", provenance.source_digest())
     assert record["settings"]["episodes"] == 60
@@ -473,18 +473,18 @@ def test_a_failing_cell_is_recorded_and_does_not_stop_the_others(tmp_path, jobs)
 def test_a_cell_that_succeeds_later_leaves_no_record(tmp_path, monkeypatch):
     out = tmp_path / "out"
     found = small("ucbvi", seeds="0:2")
-    real = sweeps.run
+    real = engine.run
 
     def unlucky(experiment, seed):
         if seed == 1:
             raise MemoryError("none left")
         return real(experiment, seed)
 
-    monkeypatch.setattr(sweeps, "run", unlucky)
+    monkeypatch.setattr(engine, "run", unlucky)
     assert [each.error for each in run_cells(found.cells(), out).failed] == ["MemoryError: none left"]
     monkeypatch.undo()
     assert len(run_cells(found.cells(), out).done) == 1
-    assert sweeps.failures(out) == []
+    assert engine.failures(out) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]  # nothing is left beside the folder either
 
 
@@ -505,9 +505,9 @@ def test_a_killed_worker_takes_one_cell_with_it(tmp_path):
     out = tmp_path / "out"
     found = small(killing, "oppo", seeds="0:4")
     outcome = run_cells(found.cells(), out, jobs=2)
-    assert [(each.cell.seed, each.error) for each in outcome.failed] == [(1, sweeps.KILLED)]
+    assert [(each.cell.seed, each.error) for each in outcome.failed] == [(1, engine.KILLED)]
     assert len(outcome.done) == 7
-    assert sweeps.failures(out)[0]["error"] == sweeps.KILLED
+    assert engine.failures(out)[0]["error"] == engine.KILLED
     healthy = tmp_path / "healthy"
     run_cells([cell for cell in found.cells() if cell not in {each.cell for each in outcome.failed}], healthy)
     assert numbers(out) == numbers(healthy)
@@ -520,18 +520,18 @@ def test_a_killed_worker_of_dask_takes_one_cell_with_it(tmp_path, cluster):
     outcome = run_cells(found.cells(), out, backend="dask", address=cluster.scheduler_address)
     ((cell, error),) = [(each.cell, each.error) for each in outcome.failed]
     assert cell.seed == 1
-    assert error.startswith(sweeps.KILLED)
+    assert error.startswith(engine.KILLED)
     assert "KilledWorker" in error
     assert {each.seed for each in outcome.done} == {0, 2, 3}
 
 
 def test_a_worker_of_another_version_is_not_believed(tmp_path, monkeypatch):
-    real = sweeps.work
-    monkeypatch.setattr(sweeps, "work", lambda blob, seed: (real(blob, seed)[0], "another"))
+    real = engine.work
+    monkeypatch.setattr(engine, "work", lambda blob, seed: (real(blob, seed)[0], "another"))
     (failure,) = run_cells(small("ucbvi", seeds="0:1").cells(), tmp_path).failed
     assert "another version of the source; install the same one on every machine" in failure.error
     monkeypatch.setattr(
-        sweeps, "work", lambda blob, seed: (replace(real(blob, seed)[0], id="x"), real(blob, seed)[1])
+        engine, "work", lambda blob, seed: (replace(real(blob, seed)[0], id="x"), real(blob, seed)[1])
     )
     (failure,) = run_cells(small("ucbvi", seeds="0:1").cells(), tmp_path).failed
     assert "its worker ran x" in failure.error
@@ -558,7 +558,7 @@ def test_a_full_disk_ends_the_sweep_in_one_sentence_and_keeps_what_is_there(tmp_
     assert os.strerror(errno.ENOSPC) in sentence
     assert "2 cells were computed and are kept; the same command goes on from here" in sentence
     assert len(results.read(out)) == 2
-    assert not list(sweeps.desk(out).glob("*"))
+    assert not list(engine.desk(out).glob("*"))
     monkeypatch.undo()
     assert "6 cells computed, 2 were there, 0 failed" in CliRunner().invoke(app, command).stdout
 
@@ -572,7 +572,10 @@ BIG = """
     schedule = "every"
     seeds = {tuning = "90:92", reporting = "0:6"}
 """
-PROGRAM = "from discreet.cli import main; main()"
+PROGRAM = """
+import signal; signal.signal(signal.SIGINT, signal.default_int_handler)  # where tests run in the background
+from discreet.cli import main; main()
+"""
 
 
 def started(*arguments: object) -> subprocess.Popen[str]:
@@ -621,7 +624,7 @@ def test_what_the_killed_have_left_is_removed(tmp_path):
     out = tmp_path / "out"
     found = small("ucbvi", seeds="0:2")
     run_cells(found.cells(), out)
-    desk = sweeps.desk(out)
+    desk = engine.desk(out)
     desk.mkdir()
     dead = {"where": claims._where(), "pid": 2**22 + 5, "started": "1"}
     (desk / f"{found.cells()[0].id}.claim").write_text(json.dumps(dead))
@@ -662,7 +665,7 @@ def test_an_interrupted_sweep_says_that_it_keeps_its_cells(whole, tmp_path):
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted; seeds that were finished are kept" in told
-    assert not sweeps.desk(out).exists()
+    assert not engine.desk(out).exists()
 
 
 # Claims -------------------------------------------------------------------------------------------------------------
@@ -738,7 +741,7 @@ def test_a_cell_that_another_process_finishes_is_not_computed(tmp_path, monkeypa
     found = small("ucbvi", seeds="0:2")
     mine, other = found.cells()
     out = tmp_path / "out"
-    elsewhere = Claims(sweeps.desk(results.prepare(out)))
+    elsewhere = Claims(engine.desk(results.prepare(out)))
     assert elsewhere.take(other.id)
 
     def finish(cell, how):
@@ -746,7 +749,7 @@ def test_a_cell_that_another_process_finishes_is_not_computed(tmp_path, monkeypa
             results.write(replace(run(other.experiment, other.seed), role="reporting"), out)
             elsewhere.release(other.id)
 
-    monkeypatch.setattr(sweeps, "LOOK", 0.01)
+    monkeypatch.setattr(engine, "LOOK", 0.01)
     outcome = run_cells(found.cells(), out, progress=finish)
     assert (outcome.done, outcome.reused) == ((mine,), (other,))
 
@@ -754,7 +757,7 @@ def test_a_cell_that_another_process_finishes_is_not_computed(tmp_path, monkeypa
 def test_the_desk_is_inside_where_it_cannot_be_beside(tmp_path, monkeypatch):
     out = tmp_path / "out"
     out.mkdir()
-    assert sweeps.desk(out) == tmp_path.resolve() / ".out.sweep"
+    assert engine.desk(out) == tmp_path.resolve() / ".out.sweep"
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert sweeps.desk(out) == out.resolve() / ".sweep"
+    assert engine.desk(out) == out.resolve() / ".sweep"
     assert backends.count(-1) == os.cpu_count()

@@ -36,8 +36,6 @@ RETRY = 0.25
 SEARCH_USERS, SEARCH_LOSS = 0.5, 0.05
 #: Targets of a refining epoch have this share of the largest worth; those with fewer sd of reports are dropped.
 WORTHWHILE, DROP = 0.5, 2.0
-#: Users keep exploring after their report where that costs less than this share of what is won.
-HARMLESS = 0.02
 #: A cell starts again at its newest epoch when that alone should have RESTART times the signal-to-noise ratio of all.
 RESTART = 1.5
 #: A target is short when less than SHORT of its predicted reports came back.
@@ -50,10 +48,12 @@ REREAD = 1.2
 FEWEST_KNOWN = 6
 #: What an unknown cell may pay, once much is found: the mean of known cells and so many root mean squares of them.
 HOPE = 0.6
-#: From this share of the horizon in the cautious plan's value on, users deviate only where they report.
-EARNED = 0.05
+#: A report is worth this share of the horizon, and less by SOON with every step (models err more the further they
+#: look); a plan on which reports cost less brings at least this share of the exploring plan's.
+PRICE, SOON, FREQUENT = 0.3, 0.99, 0.5
 #: The start, where it is not public, is asked for once: so many times √S·sd reports.
 START_SIGNAL = 12.0
+
 
 Mode = Literal["start", "explore", "search", "refine"]
 
@@ -146,7 +146,6 @@ class Exploring(NamedTuple):
     actions: Ints  # (H, S)
     values: Floats  # (H+1, S)
     worth: Floats  # (H, S): of a report
-    greedy: Ints  # (H, S): the same without looking for more
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +163,7 @@ class Spotlight:
 
     Cautious:   Q = r + PV − u/10 on usable cells.
     Exploring:  Q = r + PV on known cells, an optimistic value elsewhere; the action maximises Q + u/2.
+    Announced:  the targets of the exploring plan, where a report costs least (`_bought`).
     u is the standard deviation of r + PV by the posterior of the reports and by sampling.
 
     Epochs repeat: read; plan; announce targets and both plans; users explore until their first visit to a target,
@@ -232,11 +232,6 @@ class _Planner:
             return self._last(cautious, safe, focus)
         policy = np.zeros(self.shape)
         np.put_along_axis(policy, exploring.actions[..., None], 1.0, axis=2)
-        after: Floats | None = cautious
-        if focus.mode == "refine":
-            careful = self._cautious(exploring.actions)[1]
-            if float(self.initial @ (safe[0] - careful[0])) <= HARMLESS * gain:
-                after = None
         release = self.release
         return SpotlightPlan(
             policy,
@@ -244,7 +239,7 @@ class _Planner:
             self._quality(exploring),
             release.num_episodes,
             users=focus.users,
-            announcement=Targets(focus.wanted, after, release.reports, self.alphabet.stages),
+            announcement=Targets(focus.wanted, cautious, release.reports, self.alphabet.stages),
             actions=exploring.actions,
             knowledge=self.knowledge,
             focus=focus,
@@ -320,7 +315,6 @@ class _Planner:
             np.empty((H, S), dtype=np.int64),
             np.empty((H + 1, S)),
             np.empty((H, S)),
-            np.empty((H, S), dtype=np.int64),
         )
         kernel.exploring_values(
             *self.tested,
@@ -336,6 +330,45 @@ class _Planner:
             *plan,
         )
         return plan
+
+    def _bought(self, plan: Exploring, wanted: Mask, safe: Floats) -> Exploring:
+        """The same targets for less: the plan that earns most if a report is paid for like PRICE·H of reward.
+
+        Users earn what they can on the way, and come to their report when it costs least: often in their last steps.
+        """
+        H, S, _ = self.shape
+        actions = plan.actions.copy()
+        kernel.buying_values(
+            *self.usable,
+            self.seen,
+            CAUTION,
+            self.prospect.rows,
+            self.prospect.mean,
+            self.order,
+            wanted,
+            np.asarray(PRICE * H * SOON ** np.arange(H), dtype=np.float64),
+            safe,
+            actions,
+            np.empty((H + 1, S)),
+        )
+        cheap = plan._replace(actions=actions)
+        enough = self._rates(cheap, wanted).max() >= FREQUENT * self._rates(plan, wanted).max()
+        return cheap if enough else plan
+
+    def _rates(self, plan: Exploring, wanted: Mask) -> Floats:
+        """(C,): predicted reports per user."""
+        rates = np.empty(wanted.size)
+        kernel.predicted_reports(
+            self.tested.rows,
+            self.tested.usable,
+            plan.actions,
+            self.alphabet.num_actions,
+            self.initial,
+            wanted,
+            self.release.reports,
+            rates,
+        )
+        return rates
 
     def _visits(self, actions: Ints) -> tuple[Floats, Ints]:
         """((H, S) chances to be there, (H, S) cells)."""
@@ -356,6 +389,7 @@ class _Planner:
         met = np.bincount(cells.reshape(-1), mass.reshape(-1), C)
         unknown = ~known & self.trusted & (met > 0.0)
         if not knowledge.refine and met[unknown].sum() >= EXPLORE_MASS:
+            plan = self._bought(plan, unknown, safe)
             focus = self._sized(plan, unknown, "explore", gain)
             if 2 * focus.users <= self.left:  # as many must come after them, or it never pays
                 return plan, focus
@@ -372,9 +406,8 @@ class _Planner:
         wanted = (worth > 0.0) & (worth >= WORTHWHILE * worth.max())
         if not wanted.any():
             wanted = np.bincount(cells.reshape(-1), mass.reshape(-1), C) > 0.0
-        earned = float(self.initial @ safe[0]) >= EARNED * self.shape[0]
-        if mode == "refine" and self.alphabet.stages == 1 and earned:  # to deviate without a report teaches nothing
-            plan = plan._replace(actions=np.where(wanted[cells], plan.actions, plan.greedy))
+        if mode == "refine":
+            plan = self._bought(plan, wanted, safe)
         focus = self._sized(plan, wanted, mode, gain)
         if mode == "search":
             values = self._cautious(plan.actions, focus.wanted[:C], safe)[1]
@@ -409,16 +442,8 @@ class _Planner:
 
     def _sized(self, plan: Exploring, wanted: Mask, mode: Mode, gain: float) -> Focus:
         release, alphabet, sizing = self.release, self.alphabet, self.agent.sizing
-        C, A = alphabet.num_cells, alphabet.num_actions
-
-        def predicted(wanted: Mask) -> Floats:
-            rates = np.empty(C)
-            kernel.predicted_reports(
-                self.tested.rows, self.tested.usable, plan.actions, A, self.initial, wanted, release.reports, rates
-            )
-            return rates
-
-        rates = predicted(wanted)
+        C = alphabet.num_cells
+        rates = self._rates(plan, wanted)
         items = int(alphabet.sizes[:C][wanted].sum())
         exploring = mode == "explore"
         signal = (sizing.explore if exploring else sizing.refine) * (sizing.staged if alphabet.stages > 1 else 1.0)
@@ -427,10 +452,10 @@ class _Planner:
         at_least = np.zeros(C) if exploring else self.tested.counts
         asked = wanted & (rates > 0.0)
         users = epoch_length(release, rates[asked], at_least[asked], items, signal, sizing)
-        worthwhile = wanted & (rates * users >= DROP * math.sqrt(release.noise.variance(users, items)))
-        if worthwhile.any() and not (worthwhile == wanted).all():
-            wanted = worthwhile
-            rates = predicted(wanted)
+        worthwhile = asked & (rates * users >= DROP * math.sqrt(release.noise.variance(users, items)))
+        if not (worthwhile == wanted).all():
+            wanted = worthwhile if worthwhile.any() else asked
+            rates = self._rates(plan, wanted)
         if alphabet.has_start:
             wanted, rates = np.append(wanted, False), np.append(rates, 0.0)
         return Focus(wanted, rates, users, mode, self._known_rows(), gain)

@@ -59,7 +59,7 @@ LEARNING: Options = {
         "practical",
         flags=("--constants", "--mode"),
     ),
-    "noise": Field(str, "true, or printed: the paper's scale, for dp-apvi with known rewards the same.", "true"),
+    "noise": Field(str, "true, or printed: the paper's scale and what it truly gives (dp-apvi, dp-vapvi).", "true"),
     "bonus": Field(str, "bernstein or hoeffding: what dp-apvi and apvi take off.", "bernstein"),
     "confidence_scale": Field(float | None, "Factor on what is taken off for doubt.", shown="the learner's"),
     "beta": Field(

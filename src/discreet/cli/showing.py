@@ -98,11 +98,9 @@ def reported(folder: Path, out: Path | None, figures: Path | None = None) -> tup
     from discreet.cli.running import beside
     from discreet.pages import charts
     from discreet.pages import report as pages
-    from discreet.runs import results
+    from discreet.runs import report, results
 
-    rows = results.read(folder)
-    if not rows:
-        raise ValueError(f"there are no results in {str(folder)!r}; make some with `discreet run … --out {folder}`")
+    rows = report.reportable(folder)
     path = beside(folder, "report.html") if out is None else out
     if path.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"cannot write a page to {str(path)!r}: its ending must be .html")
@@ -129,16 +127,18 @@ def command_of(settings: Mapping[str, Any], name: str) -> str | None:
     """`discreet run` with the settings that differ from what would hold anyway; None where that is not `name`."""
     from discreet.runs.experiment import Experiment
 
-    known = ("algorithm", "env", "epsilon", "model")
+    known = ("algorithm", "env", "epsilon", "rho", "model")
     try:
-        least: dict[str, Any] = {key: settings[key] for key in known}
+        least: dict[str, Any] = {key: settings.get(key) for key in known}
         plain = Experiment(**least).resolved.settings
         said = {k: v for k, v in settings.items() if v is not None and (k in known or v != plain[k])}
         if Experiment(**said).id != name:
             return None
     except (ValueError, TypeError, KeyError):  # an object of somebody's own, or settings of another version
         return None
-    shown = {k: v for k, v in said.items() if k != "algorithm" and (k in ("env", "epsilon") or v != plain.get(k))}
+    shown = {
+        k: v for k, v in said.items() if k != "algorithm" and (k in ("env", "epsilon", "rho") or v != plain.get(k))
+    }
     if settings.get("model") and _first_model(settings["algorithm"]) != settings["model"]:
         shown["model"] = settings["model"]
     words = [word for key, value in shown.items() for word in _words(key, value)]
@@ -155,4 +155,5 @@ def _words(name: str, value: Any) -> list[str]:
     flag = next(iter(SETTINGS[name].flags), "--" + name.replace("_", "-"))
     if isinstance(value, bool):
         return [flag if value else flag.replace("--", "--no-", 1)]
-    return [flag, f"{value!r}" if isinstance(value, float) else str(value)]
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return [flag, short if not isinstance(value, float) or float(short) == value else repr(value)]

@@ -16,7 +16,8 @@ from discreet.cli.running import NOT_A_RELEASE, tell_sources
 from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, show
 
 if TYPE_CHECKING:
-    from discreet.runs.sweeps import Cell, Outcome, Progress, Stored, Sweep
+    from discreet.runs.engine import Cell, Outcome, Progress, Stored
+    from discreet.runs.sweeps import Sweep
 
 FAILED = 1
 
@@ -59,17 +60,17 @@ def sweep(
 
     discreet results results/                                    tables of it
     """
-    from discreet.runs import report, results, sweeps
+    from discreet.runs import engine, report, results, sweeps
 
-    if only is not None and only not in sweeps.ROLES:
-        raise ValueError(f"--only is {only!r}; choose one of {', '.join(sweeps.ROLES)}")
+    if only is not None and only not in engine.ROLES:
+        raise ValueError(f"--only is {only!r}; choose one of {', '.join(engine.ROLES)}")
     planned = sweeps.read_sweep(file)
     cells = planned.cells(only)
     if not cells:
         raise ValueError(f'{str(file)!r} has no seeds for {only}; give it some, such as [seeds] {only} = "0:10"')
     for reason in planned.skipped:
         note(f"left out: {reason}")
-    stored = sweeps.Stored.of(out) if out.is_dir() else sweeps.Stored({}, {})
+    stored = engine.Stored.of(out) if out.is_dir() else engine.Stored({}, {})
     say_plan(planned, cells, stored, out)
     if dry_run:
         if as_json:
@@ -82,7 +83,7 @@ def sweep(
     if as_json:
         say_json(document(outcome, report.table(rows)))
     else:
-        for role in sweeps.ROLES:
+        for role in engine.ROLES:
             if chosen := [row for row in rows if row.role == role]:
                 show_tables(report.table(chosen), title(role))
         say(f"{len(outcome.done)} cells computed, {len(outcome.reused)} were there, {len(outcome.failed)} failed")
@@ -90,7 +91,7 @@ def sweep(
     for failure in outcome.failed[:10]:
         note(f"failed: {failure.cell.id}: {failure.error}")
     if outcome.failed:
-        note(f"what happened is in {sweeps.desk(out)}; the same command tries {len(outcome.failed)} cells again")
+        note(f"what happened is in {engine.desk(out)}; the same command tries {len(outcome.failed)} cells again")
         raise typer.Exit(FAILED)
 
 
@@ -189,7 +190,7 @@ def results(
     """
     from discreet.runs import report
     from discreet.runs import results as store
-    from discreet.runs.sweeps import ROLES, failures
+    from discreet.runs.engine import ROLES, failures
 
     if as_csv + as_latex + as_json > 1:
         raise ValueError("--csv, --latex and --json exclude each other; leave all but one out")
@@ -197,9 +198,9 @@ def results(
         raise ValueError(f"--role is {role!r}; choose one of {', '.join(ROLES)}")
     if sql is not None and (against is not None or role != "reporting"):
         raise ValueError("--sql sees every run; say what you want of them there, and leave --against and --role out")
-    heading = title(role)
+    heading, names = title(role), None
     if sql is not None:
-        lines, heading = queried(folder, sql), ""
+        (names, lines), heading = queried(folder, sql), ""
     else:
         rows = report.reportable(folder) if role == "reporting" else report.of_role(store.read(folder), role)
         if not rows:
@@ -215,11 +216,11 @@ def results(
     if as_json:
         say_json({"role": None if sql else role, "table": _strict(lines)})
     elif as_csv:
-        say(csv_text(lines).rstrip("\n"))
+        say(csv_text(lines, names).rstrip("\n"))
     elif as_latex:
-        say(latex_text(lines))
+        say(latex_text(lines, names))
     else:
-        show_tables(lines, heading)
+        show_tables(lines, heading, names)
     if (failed := failures(folder)) and sql is None:
         note(f"{len(failed)} cells of the sweep have failed; the first: {failed[0]['cell']}: {failed[0]['error']}")
 
@@ -229,8 +230,8 @@ def title(role: str) -> str:
     return what if role == "reporting" else f"seeds for tuning, not to be reported: {what}"
 
 
-def queried(folder: Path, sql: str) -> list[dict[str, Any]]:
-    """Rows of a query over the files of the folder."""
+def queried(folder: Path, sql: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """Columns and rows of a query over the files of the folder."""
     import duckdb
 
     if not sorted(folder.glob("*.parquet")):
@@ -243,7 +244,7 @@ def queried(folder: Path, sql: str) -> list[dict[str, Any]]:
             if found is None:
                 raise ValueError("the query returns no table; expected a select")
             names = found.columns
-            return [dict(zip(names, row, strict=True)) for row in found.fetchall()] or [dict.fromkeys(names)]
+            return names, [dict(zip(names, row, strict=True)) for row in found.fetchall()]
         except duckdb.Error as error:
             raise ValueError(f"the query failed: {' '.join(str(error).split())}") from None
 
@@ -259,10 +260,10 @@ def _json(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
-def csv_text(lines: Sequence[Mapping[str, Any]]) -> str:
+def csv_text(lines: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None) -> str:
     """All digits; what does not exist is empty."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, names or list(lines[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return text.getvalue()
@@ -309,29 +310,32 @@ def short(lines: Sequence[Mapping[str, Any]], digits: str = ".3f") -> list[dict[
             "its interval": between(line["probability_low"], line["probability_high"]),
         }
 
-    if "iqm" in lines[0] and "gap_mean" in lines[0]:
+    first: Mapping[str, Any] = lines[0] if lines else {}
+    if "iqm" in first and "gap_mean" in first:
         return [summary(line) for line in lines]
-    if "probability_low" in lines[0]:
+    if "probability_low" in first:
         return [difference(line) for line in lines]
     return [{name: text(value) for name, value in line.items()} for line in lines]
 
 
-def show_tables(lines: Sequence[Mapping[str, Any]], heading: str) -> None:
-    """Tables for the eye, one per environment."""
+def show_tables(lines: Sequence[Mapping[str, Any]], heading: str, names: Sequence[str] | None = None) -> None:
+    """Tables for the eye: one per environment, unless it is a query's."""
     if heading:
         say(heading)
     shown = short(lines)
-    for place in dict.fromkeys(line.get("environment") for line in shown):
-        there = [line for line in shown if line.get("environment") == place]
-        show(plain(there, place), wide=True)
+    if names is not None or "environment" not in shown[0]:
+        show(plain(shown, names or list(shown[0])), wide=True)
+        return
+    for place in dict.fromkeys(line["environment"] for line in shown):
+        there = [line for line in shown if line["environment"] == place]
+        show(plain(there, list(shown[0])[1:], place), wide=True)
 
 
-def plain(lines: Sequence[Mapping[str, str]], place: str | None) -> Any:
+def plain(lines: Sequence[Mapping[str, str]], names: Sequence[str], place: str | None = None) -> Any:
     from rich import box
     from rich.table import Table
 
     table = Table(title=place, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    names = [name for name in lines[0] if place is None or name != "environment"]
     for name in names:
         number = name not in _WORDS
         table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
@@ -355,11 +359,12 @@ _TEX = str.maketrans(
 )
 
 
-def latex_text(lines: Sequence[Mapping[str, Any]]) -> str:
+def latex_text(lines: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None) -> str:
     """A tabular of the package booktabs."""
     shown = short(lines)
-    columns = "".join("l" if name in _WORDS else "r" for name in shown[0])
-    texts = [list(shown[0]), *(list(line.values()) for line in shown)]
+    heads = names or list(shown[0])
+    columns = "".join("l" if name in _WORDS else "r" for name in heads)
+    texts = [heads, *(list(line.values()) for line in shown)]
     head, *body = (" & ".join(text.translate(_TEX) for text in row) + r" \\" for row in texts)
     start = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule"]
     return "\n".join([*start, *body, r"\bottomrule", r"\end{tabular}"])

@@ -23,8 +23,10 @@ Bytes = npt.NDArray[np.uint8]
 EVERYTHING, VISITS, REPORTS = 0, 1, 2
 #: What a row is marked with: no successor, the end, a cut, an answer that is none, no episode.
 ALONE, TERMINATED, TRUNCATED, NO_ANSWER, NO_EPISODE = 1, 2, 4, 8, 16
-#: Places in what is told about rows; the last is the number of the episode that is looked at.
-USERS, LOGGED, READABLE, REPEATED, BELOW, ABOVE, KEPT, SERIAL = range(8)
+#: Places in what is told about rows; the last are of the episode that is looked at and of what is noted.
+USERS, LOGGED, READABLE, REPEATED, BELOW, ABOVE, KEPT, SERIAL, NOTES, EPISODES = range(10)
+#: A note is 18 bits for a cell, 12 for a successor, 21 for what was paid and 12 for the step.
+CELL_BITS, FOLLOWING_BITS, UNIT_BITS, STEP_BITS = 18, 12, 21, 12
 PRIME = 2**31 - 1
 
 
@@ -82,8 +84,15 @@ class Sums(NamedTuple):
     visited: Ints  # (S·A,) in which episode a pair was last visited
 
 
+class Notes(NamedTuple):
+    """Steps that count, to be gone through again."""
+
+    steps: Ints  # (rows,)
+    episodes: Ints  # (episodes, 3) of whom, where it begins, which of hers
+
+
 def sums_for(codes: int, horizon: int, pairs: int) -> Sums:
-    shapes = (codes, 2), (8,), (4, horizon + 1), (4, horizon), (pairs,)
+    shapes = (codes, 2), (10,), (4, horizon + 1), (4, horizon), (pairs,)
     return Sums(*(np.zeros(shape, dtype=np.int64) for shape in shapes))
 
 
@@ -125,6 +134,8 @@ def swept(
     met: Ints,
     kept: Ints,
     visited: Ints,
+    noted: Ints,
+    episodes: Ints,
 ) -> bool:
     """Add the users in rows start..stop−1; False: they are not in order, or what is asked for has no one answer."""
     no_order, coins = np.empty(0, dtype=np.int64), np.zeros(4, dtype=np.int64)
@@ -167,6 +178,8 @@ def swept(
                 place += 1
                 if place <= rules.episodes:
                     _added(kept, n, place, rules, what, coins, weights, table, told, visited)
+                    if noted.size and n:
+                        _note(kept, n, place, who, rules, told, noted, episodes)
             first = last
         i = j
     return True
@@ -404,6 +417,66 @@ def _added(
             table[kept[2, k], 0] += 1
             table[kept[2, k], 1] += kept[3, k]
             return
+
+
+@compiled_beside
+def _note(kept: Ints, n: int, place: int, who: int, rules: Rules, told: Ints, noted: Ints, episodes: Ints) -> None:
+    """Write down what counts of an episode."""
+    at, e = told[NOTES], told[EPISODES]
+    episodes[e, 0], episodes[e, 1], episodes[e, 2] = who, at, place
+    for k in range(n):
+        h, y = kept[0, k], kept[2, k] % rules.successors
+        cell = kept[1, k] if rules.pooled else h * rules.states * rules.actions + kept[1, k]
+        noted[at + k] = ((cell << FOLLOWING_BITS | y) << UNIT_BITS | kept[3, k]) << STEP_BITS | h
+    told[NOTES] += n
+    told[EPISODES] += 1
+
+
+@compiled_beside
+def toss(episodes: Ints, key: Words, rest: Bytes, length: int, pilot: int, tossed: Words) -> None:
+    """(episodes, 5) The coins of whoever an episode is of, and whether she is a pilot."""
+    coins = np.zeros(4, dtype=np.int64)
+    digest, words = np.empty(8, dtype=np.uint32), np.empty(64, dtype=np.uint32)
+    for e in range(episodes.shape[0]):
+        if e and episodes[e, 0] == episodes[e - 1, 0]:
+            tossed[e] = tossed[e - 1]
+            continue
+        digest_of(key, rest, length, episodes[e, 0], digest, words)
+        tossed[e, 4] = _tossed(digest, coins) < pilot
+        for i in range(4):
+            tossed[e, i] = coins[i]
+
+
+@compiled_beside
+def asked(
+    noted: Ints,
+    episodes: Ints,
+    tossed: Words,
+    rules: Rules,
+    what: int,
+    weights: Floats,
+    table: Ints,
+    told: Ints,
+    kept: Ints,
+    visited: Ints,
+) -> None:
+    """Add what pilots are asked for, or what the others report, from notes."""
+    pairs, coins = rules.states * rules.actions, np.zeros(4, dtype=np.int64)
+    for e in range(episodes.shape[0]):
+        if (tossed[e, 4] == 1) != (what == VISITS):
+            continue
+        start = episodes[e, 1]
+        n = (episodes[e + 1, 1] if e + 1 < episodes.shape[0] else noted.size) - start
+        for i in range(4):
+            coins[i] = tossed[e, i]
+        for k in range(n):
+            note = noted[start + k]
+            h, y = note & ((1 << STEP_BITS) - 1), note >> (STEP_BITS + UNIT_BITS) & ((1 << FOLLOWING_BITS) - 1)
+            pair = note >> (STEP_BITS + UNIT_BITS + FOLLOWING_BITS)
+            pair -= 0 if rules.pooled else h * pairs
+            kept[0, k], kept[1, k], kept[2, k] = h, pair, _code(pair, h, y, rules)
+            kept[3, k] = note >> STEP_BITS & ((1 << UNIT_BITS) - 1)
+        _added(kept, n, episodes[e, 2], rules, what, coins, weights, table, told, visited)
 
 
 @compiled_beside

@@ -16,6 +16,8 @@ NEGLIGIBLE = 3e-4
 FAR = 200.0
 #: Below this one, differences of exponentials cancel too much for a second moment.
 CANCELLING = 0.02
+#: Rates of counts keep this relative distance from that of the noise.
+HAIR = 1e-7
 #: Largest prior inclusion of one outcome.
 CERTAIN = 0.97
 #: Rounds between outcomes, given the reward, and the reward, given outcomes; and rewards to start from.
@@ -106,7 +108,7 @@ def log_mixture(inclusion: float, log_ratio: float) -> float:
 def slab_rate(mean: float, beta: float) -> float:
     """1/mean, at least a hair away from the rate of the noise: differences of exponentials would cancel there."""
     rate = 1.0 / max(mean, 1e-3)
-    return rate if abs(beta - rate) > 1e-7 * beta else beta * (1.0 - 1e-7)
+    return rate if abs(beta - rate) > HAIR * beta else beta * (1.0 - HAIR)
 
 
 @compiled
@@ -448,6 +450,8 @@ def _rises(y: float, beta: float, totals: Floats, sizes: Ints, end: int, rise: F
             rise[k, i] = rise[k, i - 1] * power if left > 0 else rise[k, 0]
         for i in range(end):
             rise[k, i] *= top
+            if abs(beta * totals[k] - sizes[i]) <= 2.0 * HAIR * beta * totals[k]:  # `slab_rate` moved it
+                rise[k, i] = np.exp((beta - slab_rate(totals[k] / max(sizes[i], 1), beta)) * y)
 
 
 @compiled

@@ -142,6 +142,50 @@ def cautious_values(
 
 
 @compiled_vectorised
+def buying_values(
+    rows: Floats,  # (C, S)
+    spreads: Floats,  # (C, S)
+    means: Floats,  # (C,)
+    mean_variances: Floats,  # (C,)
+    counts: Floats,  # (C,)
+    usable: NDArray[np.bool_],  # (C,)
+    seen: Floats,  # (S,)
+    caution: float,
+    prior: Floats,  # (C, S): rows of cells that are not usable
+    prior_mean: float,
+    order: Ints,  # (H, S, A)
+    wanted: NDArray[np.bool_],  # (C,)
+    prices: Floats,  # (H,): what a report is worth, by step
+    afterwards: Floats,  # (H+1, S): values of the plan that follows a report
+    actions: Ints,  # (H, S) in and out: they stay where no action is usable or wanted
+    values: Floats,  # (H+1, S) out
+) -> None:
+    """Q = price + r + P·afterwards on wanted cells, r + PQ on other usable ones, both less caution·doubt."""
+    H, S, A = order.shape
+    G = rows.shape[0] // (S * A)
+    values[H] = 0.0
+    for i in range(H):
+        h = H - 1 - i
+        g = min(h, G - 1)
+        for s in range(S):
+            best_quality = -np.inf
+            for j in range(A):
+                a = order[h, s, j]
+                c = (g * S + s) * A + a
+                if not (wanted[c] or usable[c]):
+                    continue
+                V = afterwards[h + 1] if wanted[c] else values[h + 1]
+                row, reward = (rows[c], means[c]) if usable[c] else (prior[c], prior_mean)
+                mean = expectation(row, V)
+                q = reward + mean + (prices[h] if wanted[c] else 0.0)
+                if usable[c] and q > best_quality:  # caution only takes away
+                    q -= caution * doubt(row, spreads[c], seen, V, mean, reward, mean_variances[c], counts[c])
+                if q > best_quality:
+                    best_quality, actions[h, s] = q, a
+            values[h, s] = max(best_quality, 0.0)
+
+
+@compiled_vectorised
 def uniform_values(
     rows: Floats,  # (C, S)
     means: Floats,  # (C,)
@@ -193,7 +237,6 @@ def exploring_values(
     actions: Ints,  # (H, S) out
     values: Floats,  # (H+1, S) out
     worth: Floats,  # (H, S) out: of a report on the chosen action
-    greedy: Ints,  # (H, S) out: actions without the addend
 ) -> None:
     """Q = r + PV on known cells; the action maximises Q + optimism·doubt + bonus, and V is max Q without the addends.
 
@@ -223,7 +266,6 @@ def exploring_values(
         full = min(top, 1.0 + largest)
         for s in range(S):
             best, best_choice, best_quality = order[h, s, 0], -np.inf, 0.0
-            greedy[h, s] = best
             for j in range(A):
                 a = order[h, s, j]
                 c = (g * S + s) * A + a
@@ -240,8 +282,7 @@ def exploring_values(
                     N, square = counts[c], span * span
                     most = mean_variances[c] + (loose[c] / N * square + 0.25 * (square + 1.0) + 1.0 / N) / N
                     if q + optimism[c] * np.sqrt(most) + bonus < best_choice:  # cannot be chosen
-                        if q > best_quality:
-                            best_quality, greedy[h, s] = q, a
+                        best_quality = max(best_quality, q)
                         continue
                     u = doubt(rows[c], spreads[c], seen, V, mean, means[c], mean_variances[c], counts[c])
                     choice = q + optimism[c] * u + (0.0 if searching else bonus)
@@ -258,8 +299,7 @@ def exploring_values(
                     choice, report = q, q
                 if choice > best_choice:
                     best, best_choice, worth[h, s] = a, choice, report
-                if q > best_quality:
-                    best_quality, greedy[h, s] = q, a
+                best_quality = max(best_quality, q)
             actions[h, s] = best
             values[h, s] = best_quality
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -26,12 +26,14 @@ from discreet.privacy.accounting import (
     epsilon_of,
     laplace_entry,
     ledger_total,
+    rho_of,
     unit_text,
 )
 from discreet.privacy.envelope import SMALLEST_SCALE
 from discreet.privacy.families import entry_of
 from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, Geometric
-from discreet.privacy.trust.linear import regression_cost
+from discreet.privacy.sums.streams import PRINTED
+from discreet.privacy.trust.linear import printed_bounds, printed_noise, regression_cost
 
 #: Derived and stated numbers agree up to this share: the margin of the scales and rounding, nothing that matters.
 TOLERANCE = 2e-9
@@ -246,8 +248,9 @@ def _key_problems(document: Mapping[str, Any]) -> list[str]:
         ("the certificate", document, KEYS[""] | ({"regressions"} if regressed else frozenset()) | optional),
         ("algorithm", document["algorithm"], SETTINGS[name] | {"name", "why", "mode"} | _said(document)),
     ]
+    claimed = {key for key, value in _claims(document).items() if value is not None}
     expected += [
-        (key, document[key], KEYS[key])
+        (key, document[key], KEYS[key] | (claimed if key == "guarantee" else set()))
         for key in KEYS
         if key not in ("", "ledger", "regressions", "declaration", "comparisons")
     ]
@@ -266,7 +269,21 @@ def _key_problems(document: Mapping[str, Any]) -> list[str]:
 def _said(document: Mapping[str, Any]) -> set[str]:
     """Settings of a learner that are named only where they were said."""
     algorithm = document["algorithm"]
-    return {"beta"} & set(algorithm) if algorithm["name"] in FAILING else set()
+    said = {"beta"} if algorithm["name"] in FAILING else set()
+    return (said | ({"noise"} if algorithm["name"] == "dp-vapvi" else set())) & set(algorithm)
+
+
+def _printed(document: Mapping[str, Any]) -> bool:
+    """Whether regressions carry the noise of [QW22] as printed."""
+    if "noise" in document["algorithm"] and document["algorithm"]["noise"] != "printed":
+        raise ValueError("noise is printed, or not spoken of")
+    return "noise" in document["algorithm"]
+
+
+def _claims(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What print claims for its noise, where that was used."""
+    names = ("claimed_epsilon", "claimed_rho")
+    return {name: document["guarantee"].get(name) for name in names} if _printed(document) else {}
 
 
 def _whole(section: Mapping[str, Any], key: str, least: int = 1) -> int:
@@ -577,6 +594,7 @@ def _text_problems(document: Mapping[str, Any], facts: Claimed) -> list[str]:
         assumptions += [f"at most {facts.users * facts.episodes} episodes, declared in advance"]
         assumptions += RESTS_ON.get("tilted" if facts.tilted else facts.name, ())
         assumptions += [SEEDED] if simulation else []
+        assumptions += [PRINTED] if _printed(document) else []
         assumptions += [ONE_PART] if len(_released(facts)) > 1 else []
         assumptions += [] if document["problem"]["successors_known"] is None else [KNOWN_SUCCESSORS]
     if document["guarantee"]["assumptions"] != assumptions:
@@ -665,6 +683,8 @@ def _regression_sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any
         raise ValueError(f"{entry['statistic']} are one for every step, {last} in all")
     if not listed:
         return float(entry["sensitivity"])
+    if _printed(document):
+        return _printed_sensitivity(entry, document, listed, last)
     costs = [
         regression_cost(
             guarantee["neighbours"],
@@ -678,6 +698,33 @@ def _regression_sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any
     if not _agree(min(costs), max(costs)):
         raise ValueError(f"{entry['statistic']} do not cost the same at every step")
     return math.sqrt(2.0 * max(costs)) * float(entry["scale"])
+
+
+def _printed_sensitivity(
+    entry: Mapping[str, Any], document: Mapping[str, Any], listed: Sequence[Mapping[str, Any]], steps: int
+) -> float:
+    """Of printed noise, whose regressions differ in cost: that of their mean, from the claim."""
+    guarantee, horizon = document["guarantee"], int(document["problem"]["horizon"])
+    part = "variances" if entry["statistic"] == VARIANCES else "values"
+    told = {key: value for key, value in _claims(document).items() if value is not None}
+    if len(told) != 1:
+        raise ValueError("print claims a rho, or an epsilon at the delta")
+    ((name, claimed),) = told.items()
+    claim = _number({name: claimed}, name)
+    rho = claim if name == "claimed_rho" else rho_of(claim, _number(guarantee, "delta"))
+    deviation, vectors = printed_noise(rho, horizon, part)
+    for line in listed:
+        bounds = printed_bounds(horizon, part, int(line["step"]))
+        noise = [_not_negative("noise", each) for each in (line["matrix_deviation"], *line["vector_deviations"])]
+        same = all(_agree(a, b) for a, b in zip(noise, (deviation, *vectors), strict=True))
+        if not same or any(c > b * (1.0 + TOLERANCE) for c, b in zip(line["clipped_at"], bounds, strict=True)):
+            raise ValueError(f"{entry['statistic']} do not carry the noise that is printed for the claim")
+    each = int(document["unit"]["episodes_per_user"])
+    costs = [
+        regression_cost(guarantee["neighbours"], deviation, printed_bounds(horizon, part, step), vectors, each)
+        for step in range(steps)
+    ]
+    return math.sqrt(2.0 * math.fsum(costs) / steps) * float(entry["scale"])
 
 
 def _sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any], facts: Claimed) -> float:
@@ -756,7 +803,7 @@ def _guarantee_problems(document: Mapping[str, Any], facts: Claimed) -> list[str
     elif not _agree(_number(guarantee, "rho"), rho):
         problems.append(f"the ledger gives rho = {rho:g}, the certificate says {guarantee['rho']:g}")
     unit = unit_text(facts.episodes)
-    again = Guarantee("central", stated, delta, guarantee["rho"], guarantee["neighbours"], unit)
+    again = Guarantee("central", stated, delta, guarantee["rho"], guarantee["neighbours"], unit, **_claims(document))
     if guarantee["unit"] != unit or guarantee["sentence"] != again.sentence() or guarantee["model"] != "central":
         problems.append(f"the guarantee reads {guarantee['sentence']!r}; its numbers read {again.sentence()!r}")
     return problems

@@ -28,6 +28,7 @@ from discreet.planning import optimal_plan, policy_value, uniform_policy
 from discreet.policy import Policy
 from discreet.privacy.accounting import Budget, Neighbours, compose_parallel, no_privacy, unit_text
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.trust.linear import LinearMoments
 from discreet.problem import Mask, PublicStructure
 from discreet.provenance import source_digest
 from discreet.releases.regressions import normalised_features
@@ -193,8 +194,8 @@ def fit(
 
     `algorithm`: one of `FROM_LOGS`, or "auto"; apvi, pevi and vapvi use the data as they are and take no budget.
     `mode`: "practical" constants, or those of the "paper". `noise="printed"` asks for a paper's own scale: that of
-    dp-apvi with known rewards, which is the true one. `allow_pooled`: a paper's constants on pooled counts, which
-    papers do not have.
+    dp-apvi with known rewards, which is the true one, or that of dp-vapvi, with what it truly gives.
+    `allow_pooled`: a paper's constants on pooled counts, which papers do not have.
     `bonus`: dp-apvi and apvi take off a "bernstein" or "hoeffding" term, times `confidence_scale`.
     `beta`: how often what is taken off, and the widths of noise together, may fail.
     `features` (S, A, d), or a function of state and action, make the problem linear: [QW22] Alg. 2 and relatives, of
@@ -266,14 +267,19 @@ def fit(
         _check_size(log, name, plan_horizon or log.horizon)
     _check_budget(budget)
     spent = Budget.pure(math.inf) if budget is None else budget
+    printed = noise == "printed" and name == "dp-vapvi"
     cost = spending.cost_of(budget, neighbours)
+    if printed:  # it costs something else than it claims
+        private = LinearMoments(spent, neighbours, True, split, log.episodes_per_user, calibration="paper")
+        cost = spending.cost_of(private.true_budget(log.horizon), neighbours)
     where = spending.beside(source) if ledger is None else Path(ledger)
     if where is not None:
         spending.check(where, cost, total_epsilon)
     elif total_epsilon is not None:
         raise ValueError("total_epsilon is compared with what a ledger records; say where that is kept")
     log = replace(log, first_visits=name in ("one-hot", "columns") and log.pooled and spent.kind != "pure")
-    data = LoggedData(opened, log, table)
+    most = choose(algorithm, log, budget, neighbours, LARGEST_CODE, mode, phi is not None)
+    data = LoggedData(opened, log, table, again=most.tilted)
     log = data.log
     choice = choose(algorithm, log, budget, neighbours, data.num_users, mode, phi is not None)
     choice = choice if why is None else replace(choice, why=why)
@@ -298,7 +304,10 @@ def fit(
         columns=columns,
         safe=safe,
         beta=beta,
+        printed=printed,
     )
+    if printed and not 0.0 <= log.ended_rate <= 1.0:
+        raise ValueError("the printed noise of dp-vapvi is for rewards in [0, 1], and those who left earn others")
     learn = FROM_LOGS[choice.algorithm].learn
     assert learn is not None
     outlook = _outlook(task, choice)
@@ -402,7 +411,7 @@ def _check_beta(beta: float | None, name: str) -> None:
 
 
 def _check_noise(noise: str, name: str, rewards: Floats | None) -> None:
-    """Refuse a printed scale that nobody printed; that of dp-apvi is the true one and needs nothing else."""
+    """Refuse a printed scale that nobody printed."""
     if noise not in NOISES:
         raise ValueError(f"noise is {noise!r}; it must be true or printed")
     if noise == "true":
@@ -410,7 +419,7 @@ def _check_noise(noise: str, name: str, rewards: Floats | None) -> None:
     if not FROM_LOGS[name].private:
         raise ValueError(f"{name} adds no noise; leave noise out")
     if name == "dp-vapvi":
-        raise ValueError("the printed noise of dp-vapvi is more than its budget needs, so only the true one is here")
+        return
     if name != "dp-apvi":
         raise ValueError(f"no paper at hand prints a scale for the noise of {name}; leave noise out")
     if rewards is None:

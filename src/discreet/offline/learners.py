@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -78,6 +78,7 @@ class Task:
     columns: DeclaredLog | None = None  # the log with these columns
     safe: bool = False  # do what most people do, and nothing else
     beta: float | None = None  # how often all that a plan relies on may fail; None: the learner's own
+    printed: bool = False  # a paper's noise
 
     @property
     def failure(self) -> float:
@@ -93,6 +94,16 @@ class Task:
     def said(self) -> dict[str, Any]:
         """What a certificate says of it."""
         return {} if self.beta is None else {"beta": self.beta}
+
+    def regressions(self, weighted: bool) -> LinearMoments:
+        """Lem. E.2: of 5H noisy statistics (PEVI: 2H) each may fail with δ/(5H)."""
+        H, each = self.log.horizon, 0.01
+        if self.mode == "paper" or self.beta is not None:
+            each = self.width_failure / ((5 if weighted else 2) * H)
+        calibration: Literal["true", "paper"] = "paper" if self.printed else "true"
+        return LinearMoments(
+            self.budget, self.neighbours, weighted, self.split, self.log.episodes_per_user, each, 1.0, calibration
+        )
 
     @property
     def worst(self) -> float | None:
@@ -382,10 +393,7 @@ def _regressed(task: Task, weighted: bool) -> Outcome:
     data, log, features, start = task.data, task.log, task.features, task.start
     assert features is not None
     users = data.rows()
-    # Lem. E.2: of 5H statistics (PEVI: 2H) each may fail with δ/(5H).
-    each = task.width_failure / ((5 if weighted else 2) * log.horizon) if task.mode == "paper" or task.said else 0.01
-    private = LinearMoments(task.budget, task.neighbours, weighted, task.split, log.episodes_per_user, each)
-    stream = private.open(users, log.spec, log.spec.num_states, task.noise)
+    stream = task.regressions(weighted).open(users, log.spec, log.spec.num_states, task.noise)
     scale = scale_of(log, log.horizon)
     agent = VAPVI(
         features,
@@ -403,6 +411,7 @@ def _regressed(task: Task, weighted: bool) -> Outcome:
         "split": task.split,
         "penalty_factor": agent.factor(log.horizon, data.num_users),
         **task.said,
+        **({"noise": "printed"} if task.printed else {}),
     }
     least, _ = possible_values(log.horizon, *agent.rates)
     estimate = worth(None, lower, plan.value, start, scale)

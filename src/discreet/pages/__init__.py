@@ -76,6 +76,10 @@ class Fixed(float):
     """A number that is shown with four decimals, so that a column can be compared at a glance."""
 
 
+class Range(str):
+    """Two numbers in one cell."""
+
+
 class Command(str):
     """What somebody may type; it is broken between words only."""
 
@@ -86,7 +90,8 @@ def _cell(value: Any) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         exact = float(value) if isinstance(value, float) else value
         return f"<td class='number' data-value='{exact!r}'>{escaped(worded(value))}</td>"
-    return f"<td>{escaped(worded(value))}</td>"
+    look = " class='number'" if isinstance(value, Range) else ""
+    return f"<td{look}>{escaped(worded(value))}</td>"
 
 
 def worded(value: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from discreet.pages import (
     Command,
     Fixed,
+    Range,
     charts,
     escaped,
     facts,
@@ -50,11 +51,15 @@ MECHANISMS = {
     "discrete-laplace": "integer Laplace noise",
     "gaussian": "Gaussian noise",
     "discrete-gaussian": "integer Gaussian noise",
+    "randomised-answer": "a randomised answer",
+    "randomised-response": "randomised answers",
+    "optimised-unary-encoding": "a randomised unary code",
+    "shuffled-bits": "the noise bits of a shuffled crowd",
 }
 MODELS = {
     "joint": "Users trust a curator, who sees their records and adds the noise; everybody else sees noisy sums only.",
     "central": "Users trust a curator, who sees their records and adds the noise.",
-    "local": "Users trust nobody: each randomises on the own device, and nothing else leaves it.",
+    "local": "Users trust nobody: each randomises on her own device, and nothing else leaves it.",
     "shuffle": "Users trust a mixer that forgets who sent what; every device adds a little noise before.",
     "two-servers": "Users trust that two servers do not work together; each sees shares that mean nothing alone.",
 }
@@ -161,7 +166,7 @@ def against(axis: str, title: str, rows: Sequence[RunResult]) -> list[Chart]:
     if not varied:
         return []
     spoken = sorted({float(s.settings[axis]) for group in varied.values() for s in group})
-    level = grouped((s for s in found if s.settings.get(axis) is None), ()) if axis == "epsilon" else {}
+    level = grouped((s for s in found if s.guarantee.model == "none"), ()) if axis == "epsilon" else {}
     made = []
     for name, y_label, measure in MEASURES:
         lines = [
@@ -186,13 +191,13 @@ def _line(label: str, group: Sequence[Summary], x: Sequence[float], measure: Mea
 def side_by_side(title: str, rows: Sequence[RunResult]) -> list[Chart]:
     """Both measures for every model of trust, where one budget and number of users has at least two."""
     found = report.summaries(rows)
-    models: dict[tuple[Any, Any], set[str]] = {}
+    models: dict[tuple[Any, ...], set[str]] = {}
     for each in found:
         if each.guarantee.model != "none":
             models.setdefault(_offer(each), set()).add(each.guarantee.model)
     several = {offer for offer, trusted in models.items() if len(trusted) > 1}
-    users = {episodes for _, episodes in several}
-    shown = [s for s in found if _offer(s) in several or (s.guarantee.model == "none" and _offer(s)[1] in users)]
+    users = {offer[-1] for offer in several}
+    shown = [s for s in found if _offer(s) in several or (s.guarantee.model == "none" and _offer(s)[-1] in users)]
     if not shown:
         return []
     places = tuple(model for model in TRUST if model in {s.guarantee.model for s in shown})
@@ -211,8 +216,9 @@ def side_by_side(title: str, rows: Sequence[RunResult]) -> list[Chart]:
     return made
 
 
-def _offer(summary: Summary) -> tuple[Any, Any]:
-    return summary.settings.get("epsilon"), summary.settings["episodes"]
+def _offer(summary: Summary) -> tuple[Any, ...]:
+    """The budget and the users: what must be equal for models of trust to be compared."""
+    return tuple(summary.settings.get(name) for name in ("epsilon", "rho", "episodes"))
 
 
 # The page -----------------------------------------------------------------------------------------------------------
@@ -237,7 +243,7 @@ def page(rows: Sequence[RunResult], name: str, commands: Mapping[str, str], made
         script=own,
         facts=escaped(heading(inside.found, rows)),
         warnings=paragraphs_of_warnings(rows),
-        summary=_summary_table(inside.found),
+        summary=_summary_table(inside.found) + _overall(rows),
         curves=pictures(inside.curves, "No learning curves: every policy is optimal in these environments."),
         losses=_section("Losses against an adversary", "losses", pictures(inside.losses, ""))
         if inside.losses
@@ -304,13 +310,13 @@ def _figure(chart: Chart, numbers: Mapping[str, int]) -> str:
 
 
 #: Settings that have a column of their own, or belong to one.
-COLUMNS = (*report.PANEL, *OF_THE_MODEL, "epsilon", "episodes")
+COLUMNS = (*report.PANEL, *OF_THE_MODEL, "epsilon", "rho", "episodes")
 
 
 def _summary_table(found: Sequence[Summary]) -> str:
     columns = (
         *("learner", "problem", "trust", "ε", "users", "seeds"),
-        *("regret ratio", "sd", "middle half", "95 % interval", "worst seed", "last gap", "worst gap"),
+        *("ratio", "sd", "middle half", "95 % interval", "worst", "last gap", "worst gap"),
     )
     titles = list(report.panels(row for summary in found for row in summary.rows))
     names = {s.rows[0].id: label for label, group in grouped(found, COLUMNS).items() for s in group}
@@ -319,7 +325,7 @@ def _summary_table(found: Sequence[Summary]) -> str:
             names[summary.rows[0].id],
             _problem(summary, titles),
             summary.guarantee.model,
-            summary.guarantee.epsilon,
+            _budget(summary.guarantee),
             int(summary.settings["episodes"]),
             len(summary.rows),
             *_fixed(summary.ratio, "mean", "sd", "iqm"),
@@ -332,10 +338,36 @@ def _summary_table(found: Sequence[Summary]) -> str:
     return table("All experiments, the best first", columns, lines)
 
 
-def _interval(spread: Variation | None) -> str | None:
+def _budget(guarantee: Guarantee) -> float | str:
+    """ε, or ρ where no ε was asked for."""
+    return (
+        guarantee.epsilon if guarantee.rho is None or math.isfinite(guarantee.epsilon) else f"ρ = {guarantee.rho:g}"
+    )
+
+
+def _overall(rows: Sequence[RunResult]) -> str:
+    """Learners over the problems they were run on, where these are several; resampled within their problem."""
+    lines = [
+        (
+            line["learner"],
+            line["environments"],
+            line["runs"],
+            *(
+                None if line[name] is None else Fixed(line[name])
+                for name in ("iqm", "low", "high", "worst", "gap_iqm")
+            ),
+        )
+        for line in report.table(rows)
+        if line["environment"] == report.ALL and line["environments"] > 1
+    ]
+    columns = "learner", "problems", "runs", "middle half", "from", "to", "worst", "last gap, middle half"
+    return table("Over all problems, with 95 % intervals", columns, lines) if lines else ""
+
+
+def _interval(spread: Variation | None) -> Range | None:
     """The bootstrap interval of the interquartile mean."""
     found = None if spread is None else spread.interval
-    return None if found is None else f"{found.low:.4f}–{found.high:.4f}"
+    return None if found is None else Range(f"{found.low:.4f}–{found.high:.4f}")
 
 
 def _problem(summary: Summary, titles: Sequence[str]) -> str:
@@ -410,7 +442,7 @@ def spent(guarantee: Guarantee) -> list[str]:
         times = "one noisy value" if entry.uses == 1 else f"{entry.uses} noisy values"
         lines.append(
             f"{entry.statistic}: one user moves it by at most {entry.sensitivity:,.4g} ({entry.norm.upper()}) and "
-            f"enters {times}; {noise} of scale {entry.scale:,.4g} hides that, at a cost of {cost}."
+            f"enters {times}; {noise} (scale {entry.scale:,.4g}) hides that, at a cost of {cost}."
         )
     return lines
 

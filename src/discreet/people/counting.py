@@ -156,11 +156,12 @@ class LoggedData:
     with what the columns of the source add to it.
     """
 
-    def __init__(self, source: Any, log: LogFormat, table: str | None = None) -> None:
+    def __init__(self, source: Any, log: LogFormat, table: str | None = None, again: bool = False) -> None:
+        """`again`: one step of every user may be asked for."""
         self._engine = open_log(source, table)
         self.log = log = log.read_from(self._engine.kinds(), _complete(source, log.column("next_state")))
         prepare(self._engine, log)
-        self._ordered = _in_order(self._engine, log)
+        self._ordered = _in_order(self._engine, log, again)
         if self._ordered is None:
             _look_up(self._engine, log)
         self.num_users, self.repairs = _who(self._engine, log, self._ordered)
@@ -279,19 +280,18 @@ class OrderedStep(OneStep):
 
     def __init__(self, found: Ordered, *parts: Any) -> None:
         super().__init__(*parts)
-        self._found, self._key, self._pilot = found, "", 0
+        self._found = found
 
     def ask(self, key: str, pilot: float) -> None:
-        self._key, self._pilot = key, int(pilot * COINS)
+        self._asked = self._found.one_step(key, int(pilot * COINS))
 
     def visits(self) -> Ints:
         cut = self.repairs.rows - self.repairs.unreadable_rows - self._found.kept
         self.repairs = replace(self.repairs, cut_rows=cut)
-        return self._found.visits(self._key, self._pilot)
+        return self._asked.visits()
 
     def reports(self, weights: Floats) -> StepItems:
-        found = self._found.reports(self._key, self._pilot, weights)
-        return StepItems(*found, self.num_users, self._log.episodes_per_user, self.repairs)
+        return StepItems(*self._asked.reports(weights), self.num_users, self._log.episodes_per_user, self.repairs)
 
 
 class StepRows:
@@ -385,13 +385,13 @@ def prepare(engine: Engine, log: LogFormat) -> None:
         engine.keep("readings", _followed(log, "readings_alone"), False)
 
 
-def _in_order(engine: Engine, log: LogFormat) -> Ordered | None:
+def _in_order(engine: Engine, log: LogFormat, again: bool = False) -> Ordered | None:
     """What one pass finds in a large log, where one is enough."""
     if not isinstance(engine, DuckDB) or engine.rows_kept() < FEW:
         return None
     from discreet.people.ordered import in_order
 
-    return in_order(engine, log)
+    return in_order(engine, log, again)
 
 
 def _look_up(engine: Engine, log: LogFormat) -> None:

@@ -19,13 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from discreet.kernels import ordered as kernel
-from discreet.kernels.ordered import Coins, Columns, Rules, Sums, sums_for
+from discreet.kernels.ordered import Coins, Columns, Notes, Rules, Sums, sums_for
 from discreet.kernels.sha import prefix_of
 from discreet.mdp import Floats, Ints
 from discreet.people.logs import DuckDB, LogFormat
 
 #: Rows that are looked at together, rows of users at the ends of such parts that are kept, tables and steps.
-BATCH, FRINGE, LARGEST_TABLE, LONGEST = 1 << 17, 1 << 22, 1 << 22, 4096
+BATCH, FRINGE, LARGEST_TABLE, LONGEST = 1 << 17, 1 << 22, 1 << 22, 1 << kernel.STEP_BITS
+#: Rows of which notes are kept for being read again, 8 bytes each.
+MOST_NOTES = 1 << 26
 #: Whole numbers that sums of money may be made of: with these, decimals and floating point agree.
 WHOLE = 2.0**31
 
@@ -47,6 +49,7 @@ class Ordered:
     nobody: int
     told: Ints  # see `kernels.ordered`
     _reader: Reader
+    _notes: list[Notes] | None  # None: the log is read again
 
     @property
     def users(self) -> int:
@@ -73,39 +76,74 @@ class Ordered:
         """Rewards below and above the range."""
         return int(self.told[kernel.BELOW]), int(self.told[kernel.ABOVE])
 
-    def visits(self, key: str, pilot: int) -> Ints:
-        """As `OneStep.visits`; `pilot`: coins below it make a pilot."""
-        return self._again(kernel.VISITS, Coins(*prefix_of(f"{key}:"), pilot, np.empty(0))).table[:, 0]
-
-    def reports(self, key: str, pilot: int, weights: Floats) -> tuple[Ints, Ints, Ints]:
-        """(codes, numbers, paid) as `OneStep.reports`."""
-        sums = self._again(kernel.REPORTS, Coins(*prefix_of(f"{key}:"), pilot, np.asarray(weights, np.float64)))
-        return _occurring(sums)
-
-    def _again(self, what: int, coins: Coins) -> Sums:
-        found = self._reader.sweep(what, coins)
-        if found is None:
-            raise ValueError("the log was changed while it was read")
-        return found.sums
+    def one_step(self, key: str, pilot: int) -> Asked:
+        """Users toss their coins; below `pilot` one is a pilot."""
+        coins = Coins(*prefix_of(f"{key}:"), pilot, np.empty(0))
+        return Asked(self._reader, coins, None if self._notes is None else _tossed(self._notes, coins))
 
     def __repr__(self) -> str:
         return f"Ordered({self.users} users)"
 
 
-def in_order(engine: DuckDB, log: LogFormat) -> Ordered | None:
-    """Count a log in one pass if it is of a kind for which that can be done, and in order."""
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Users who have tossed their coins: `OneStep` of a log in order. Raw."""
+
+    _reader: Reader
+    _coins: Coins
+    _tossed: list[tuple[Notes, Any]] | None
+
+    def visits(self) -> Ints:
+        found: Ints = self._again(kernel.VISITS, np.empty(0)).table[:, 0]
+        return found
+
+    def reports(self, weights: Floats) -> tuple[Ints, Ints, Ints]:
+        """(codes, numbers, paid)."""
+        return _occurring(self._again(kernel.REPORTS, np.asarray(weights, dtype=np.float64)))
+
+    def _again(self, what: int, weights: Floats) -> Sums:
+        if self._tossed is not None:
+            return self._reader.asked(self._tossed, what, weights)
+        found = self._reader.sweep(what, self._coins._replace(weights=weights))
+        if found is None:
+            raise ValueError("the log was changed while it was read")
+        return found.sums
+
+
+def _tossed(notes: Sequence[Notes], coins: Coins) -> list[tuple[Notes, Any]]:
+    def of(part: Notes) -> tuple[Notes, Any]:
+        found = np.empty((len(part.episodes), 5), dtype=np.uint32)
+        kernel.toss(part.episodes, *coins[:4], found)
+        return part, found
+
+    with ThreadPoolExecutor(pa.cpu_count()) as pool:
+        return list(pool.map(of, notes))
+
+
+def in_order(engine: DuckDB, log: LogFormat, again: bool = False) -> Ordered | None:
+    """Count a log in one pass if it is of a kind for which that can be done, and in order; `again`: one step of every
+    user may be asked for then, so that it is worth to keep notes of a log that is not too large."""
     assert engine.kept_as is not None
     try:
         parts, schemas = _parts(engine.kept_as)
         if not parts or not _readable(log, schemas):
             return None
-        reader = Reader(parts, log, _rules(engine, log))
-        found = reader.sweep(kernel.EVERYTHING, NO_COINS)
+        reader, noting = Reader(parts, log, _rules(engine, log)), again and _noted(log, engine.rows_kept())
+        found = reader.sweep(kernel.EVERYTHING, NO_COINS, noting)
     except (pa.ArrowException, OSError):  # whatever is wrong with the log, the queries say it
         return None
     if found is None:
         return None
-    return Ordered(*_occurring(found.sums), found.rows, found.nobody, found.sums.told, reader)
+    notes = found.notes if noting else None
+    return Ordered(*_occurring(found.sums), found.rows, found.nobody, found.sums.told, reader, notes)
+
+
+def _noted(log: LogFormat, rows: int) -> bool:
+    """Whether notes of a log are few, and have room for its numbers."""
+    spec = log.spec
+    cells = spec.stages * log.num_states * log.num_actions
+    room = cells <= 1 << kernel.CELL_BITS and spec.num_states <= 1 << kernel.FOLLOWING_BITS
+    return rows <= MOST_NOTES and room and spec.reward_units < 1 << kernel.UNIT_BITS and log.enforce
 
 
 def _occurring(sums: Sums) -> tuple[Ints, Ints, Ints]:
@@ -290,6 +328,7 @@ class Found:
     nobody: int = 0
     kept: int = 0  # rows of the fringe
     fringe: dict[tuple[int, int], tuple[Columns, ...]] = field(default_factory=dict)
+    notes: list[Notes] = field(default_factory=list)
 
     def add(self, other: Found) -> None:
         for mine, theirs in ((self.sums.table, other.sums.table), (self.sums.told, other.sums.told)):
@@ -297,6 +336,7 @@ class Found:
         self.rows += other.rows
         self.nobody += other.nobody
         self.fringe |= other.fringe
+        self.notes += other.notes
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,7 +345,7 @@ class Reader:
     log: LogFormat
     rules: Rules
 
-    def sweep(self, what: int, coins: Coins) -> Found | None:
+    def sweep(self, what: int, coins: Coins, noting: bool = False) -> Found | None:
         """Read everything once, on all processors; None where it cannot be read this way."""
         number = max(1, min(pa.cpu_count(), len(self.parts)))
         waiting, stopped, lock = iter(enumerate(self.parts)), threading.Event(), threading.Lock()
@@ -318,7 +358,7 @@ class Reader:
                 if part is None:
                     break
                 for i, batch in enumerate(part(self._names())):
-                    if stopped.is_set() or not self._added(found, batch, (at, i), what, coins):
+                    if stopped.is_set() or not self._added(found, batch, (at, i), what, coins, noting):
                         stopped.set()
                         break
             return found
@@ -335,7 +375,7 @@ class Reader:
         whole = all_found[0]
         for other in all_found[1:]:
             whole.add(other)
-        return whole if self._closed(whole, what, coins) else None
+        return whole if self._closed(whole, what, coins, noting) else None
 
     def _names(self) -> list[str]:
         return list(dict.fromkeys(self.log.column(role) for role in _roles(self.log)))
@@ -346,7 +386,9 @@ class Reader:
         size = cells if what == kernel.VISITS else log.spec.sizes[1]
         return Found(sums_for(size, log.horizon, log.num_states * log.num_actions))
 
-    def _added(self, found: Found, batch: pa.RecordBatch, place: tuple[int, int], what: int, coins: Coins) -> bool:
+    def _added(
+        self, found: Found, batch: pa.RecordBatch, place: tuple[int, int], what: int, coins: Coins, noting: bool
+    ) -> bool:
         """Whole users are counted, those at both ends kept for later."""
         found.rows += batch.num_rows
         user = batch.column(batch.schema.get_field_index(self.log.column("user")))
@@ -369,12 +411,41 @@ class Reader:
             return False
         if first >= len(who):
             return True
-        return bool(kernel.swept(*columns, first, last, self.rules, what, *coins, *found.sums))
+        return self._swept(found, columns, first, last, what, coins, noting)
 
-    def _closed(self, found: Found, what: int, coins: Coins) -> bool:
+    def _swept(
+        self, found: Found, columns: Columns, first: int, last: int, what: int, coins: Coins, noting: bool
+    ) -> bool:
+        room = last - first if noting else 0
+        steps, episodes = np.empty(room, dtype=np.int64), np.empty((room, 3), dtype=np.int64)
+        told = found.sums.told
+        told[[kernel.NOTES, kernel.EPISODES]] = 0
+        known = kernel.swept(*columns, first, last, self.rules, what, *coins, *found.sums, steps, episodes)
+        if noting:
+            noted = Notes(steps[: told[kernel.NOTES]].copy(), episodes[: told[kernel.EPISODES]].copy())
+            found.notes.append(noted)
+        return bool(known)
+
+    def asked(self, tossed: Sequence[tuple[Notes, Any]], what: int, weights: Floats) -> Sums:
+        """What users are asked for, from notes, on all processors."""
+        number = pa.cpu_count()
+
+        def some(mine: Sequence[tuple[Notes, Any]]) -> Found:
+            found = self._nothing(what)
+            for notes, coins in mine:
+                kernel.asked(*notes, coins, self.rules, what, weights, *found.sums[:2], *found.sums[3:])
+            return found
+
+        with ThreadPoolExecutor(number) as pool:
+            whole, *others = pool.map(some, [tossed[i::number] for i in range(number)])
+        for other in others:
+            whole.add(other)
+        return whole.sums
+
+    def _closed(self, found: Found, what: int, coins: Coins, noting: bool) -> bool:
         """Users at the ends of parts, in order of the parts."""
         pieces = [part for place in sorted(found.fringe) for part in found.fringe[place] if part.user.size]
         if not pieces:
             return True
         columns = _joined(pieces)
-        return bool(kernel.swept(*columns, 0, columns.user.size, self.rules, what, *coins, *found.sums))
+        return self._swept(found, columns, 0, columns.user.size, what, coins, noting)

@@ -133,6 +133,7 @@ class Guarantee:
     entries: tuple[LedgerEntry, ...] = ()
     assumptions: tuple[str, ...] = ()
     claimed_epsilon: float | None = None  # what a paper says of noise that has its printed scale
+    claimed_rho: float | None = None
 
     def __post_init__(self) -> None:
         if self.model not in get_args(Trust):
@@ -170,15 +171,16 @@ class Guarantee:
         kind = "DP" if math.isfinite(self.epsilon) else "zCDP"
         unit = "user" if self.unit == unit_text(1) else self.unit
         claim = "" if self.claimed_epsilon is None else f" (claimed in print: ε = {self.claimed_epsilon:g})"
+        claim = claim if self.claimed_rho is None else f" (claimed in print: ρ = {self.claimed_rho:g})"
         return f"{self.model} {kind}, {', '.join(numbers)} per {unit}, {relation}{claim}"
 
     def to_json(self) -> dict[str, object]:
         """The guarantee as strict JSON (infinity becomes null); a claim is there only beside printed noise."""
-        claim = {} if self.claimed_epsilon is None else {"claimed_epsilon": self.claimed_epsilon}
+        claims = {"claimed_epsilon": self.claimed_epsilon, "claimed_rho": self.claimed_rho}
         return {
             "model": self.model,
             "epsilon": _json_number(self.epsilon),
-            **claim,
+            **{name: number for name, number in claims.items() if number is not None},
             "delta": _json_number(self.delta),
             "rho": _json_number(self.rho),
             "neighbours": self.neighbours,

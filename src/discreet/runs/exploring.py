@@ -17,7 +17,7 @@ from typing import Any
 from discreet import catalog
 from discreet.pages.serving import Late
 from discreet.problem import Problem
-from discreet.runs import feasibility, report, results
+from discreet.runs import feasibility, report
 
 #: What may be asked: the least, the largest, and where the page starts.
 NUMBERS: Mapping[str, tuple[float, float, float]] = {
@@ -259,7 +259,7 @@ def _from_row(row: Mapping[str, str]) -> Measured:
 def of_folder(folder: Path) -> list[Measured]:
     """Experiments in a folder of results, where the random policy leaves something to learn and sizes are stored."""
     found = []
-    for summary in report.summaries(results.read(folder)):
+    for summary in report.summaries(report.reportable(folder)):
         said, row = summary.settings, summary.rows[0]
         if summary.ratio is None or summary.gap is None or row.actions is None or not said.get("states"):
             continue

@@ -9,7 +9,6 @@ import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ class RunResult:
     guarantee: Guarantee
     seconds: float  # CPU time of the loop: plan, noise, rollout, update
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
-    version: str = field(default_factory=lambda: version("discreet"))
+    version: str = field(default_factory=lambda: provenance.version_of("discreet"))
     types: Mapping[str, str] = field(default_factory=dict)  # of the settings, as columns
     facts: Mapping[str, str] = field(default_factory=dict)  # see `provenance.facts`; older files have none
     role: str | None = None  # "tuning": a seed that constants were chosen with; "reporting"; None: nothing was said
@@ -160,7 +159,8 @@ def replaced(path: Path, write: Callable[[Path], object]) -> Path:
 def write(result: RunResult, folder: str | Path, parts: Path | None = None) -> Path:
     """Store a run; the file appears under its name only when it is complete and on the disk.
 
-    Until then it is a hidden file there, or in the folder `parts` of the same file system.
+    Until then it is a hidden file there, or in the folder `parts` of the same file system; such a name may still be
+    lost when the power fails, for whoever finds its run missing computes it again.
     """
     path = prepare(folder) if parts is None else Path(folder)
     name = f"seed{result.seed}" if result.seed is not None else f"secure-{secrets.token_hex(6)}"
@@ -175,7 +175,8 @@ def write(result: RunResult, folder: str | Path, parts: Path | None = None) -> P
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    _sync_folder(path)
+    if parts is None:
+        _sync_folder(path)
     return target
 
 

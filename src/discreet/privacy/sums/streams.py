@@ -69,7 +69,8 @@ def stated(
 
 def as_printed(true: Guarantee, claimed: Budget) -> Guarantee:
     """The true guarantee of noise with a printed scale, with what is claimed for it."""
-    return replace(true, assumptions=(*true.assumptions, PRINTED), claimed_epsilon=claimed.epsilon)
+    told = (*true.assumptions, PRINTED)
+    return replace(true, assumptions=told, claimed_epsilon=claimed.epsilon, claimed_rho=claimed.rho)
 
 
 @dataclass(frozen=True)
