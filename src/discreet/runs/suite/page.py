@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from discreet.pages import Fixed, asset, charts, escaped, filled, script_policy, style, table
+from discreet.pages import Fixed, charts, escaped, filled, script, script_policy, style, table
 from discreet.pages.charts import Chart, Line
 from discreet.runs.suite.problems import BUDGETS, FIRST, suite
 from discreet.runs.suite.reference import standards
@@ -15,16 +15,16 @@ from discreet.runs.suite.scores import Board, Score, overall
 
 def page(found: Board, version: str, measured: Collection[str]) -> str:
     """The whole page; `measured` contenders were run here, the others' scores came with the suite."""
-    script = asset("report.js")
+    own = script("report")
     some = pictures(found)
     numbers = charts.numbers_of(some)
     runs = sum(score.runs for axes in found.values() for score in axes.values())
     return filled(
         "suite",
         title=escaped(f"The suite for private learners, {version}"),
-        policy=escaped(script_policy(script)),
-        style=style("report", "suite"),
-        script=script,
+        policy=escaped(script_policy(own)),
+        style=style("controls", "report", "suite"),
+        script=own,
         facts=escaped(f"{len(found)} contenders · {len(suite(version))} axes · {runs:,} runs"),
         board=board(found, version, measured),
         budgets="<div class='plots'>"

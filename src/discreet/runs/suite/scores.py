@@ -91,7 +91,7 @@ Board = dict[str, dict[str, Score]]
 
 
 def board(runs: Iterable[Run], suite: str = "v1") -> Board:
-    """Contenders by their mean over the axes they have; axes in the suite's order."""
+    """Contenders by their mean over the axes they have, those with a single axis last; axes in the suite's order."""
     groups: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
         groups.setdefault(run.contender, {}).setdefault(run.problem, []).append(run)
@@ -99,7 +99,7 @@ def board(runs: Iterable[Run], suite: str = "v1") -> Board:
         contender: {problem.name: score(axes[problem.name]) for problem in SUITES[suite] if problem.name in axes}
         for contender, axes in groups.items()
     }
-    return dict(sorted(found.items(), key=lambda item: -overall(item[1])))
+    return dict(sorted(found.items(), key=lambda item: (len(item[1]) == 1, -overall(item[1]))))
 
 
 def overall(axes: Mapping[str, Score]) -> float:
