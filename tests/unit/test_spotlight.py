@@ -440,6 +440,10 @@ def test_epochs_are_as_long_as_the_noise_demands():
     assert epoch_length(release, 0.001 * one, nothing, 8, 12.0, CURATOR) == CURATOR.first  # capped
     late = replace(release, num_episodes=100_000)
     assert epoch_length(late, 1e-6 * one, nothing, 8, 12.0, CURATOR) == 30_000
+    shares = [
+        epoch_length(replace(release, num_episodes=k), one, nothing, 8, 12.0, CURATOR) for k in (20_000, 160_000)
+    ]
+    assert shares == [100, 1600]  # .5 %, and twice that for eight times as many
     home = replace(release, noise=UserNoise(1.0))
     nu = UserNoise(1.0).per_user(50)
     assert epoch_length(home, one, nothing, 50, 8.0, AT_HOME) == pytest.approx(64 * nu, abs=2)  # n = signal²·ν/rate²

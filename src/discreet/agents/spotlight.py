@@ -57,6 +57,9 @@ RIVAL, RIVAL_LOSS = 1.0, 0.02
 START_SIGNAL = 12.0
 
 
+#: From so many users on, epochs have a growing share of them.
+MANY = 20_000
+
 Mode = Literal["start", "explore", "search", "refine"]
 
 
@@ -69,12 +72,13 @@ class Sizing(NamedTuple):
     fewest: float = 5.0  # reports of the first target, whatever the noise
     first: int = 1000  # an epoch may have that many users, or the share `cap` of all so far
     cap: float = 0.3
-    floor: float = 0.005  # and has at least this share of all so far
+    floor: float = 0.005  # and has at least this share of all so far,
+    growth: float = 1 / 3  # which grows with the users beyond MANY by this power: planning takes time
 
 
 #: Noise does not grow with the epoch, so short ones cost nothing but time; at home it grows like √n, and they do.
 CURATOR = Sizing()
-AT_HOME = Sizing(explore=6.0, refine=6.0, fewest=40.0, floor=0.05)
+AT_HOME = Sizing(explore=6.0, refine=6.0, fewest=40.0, floor=0.05, growth=0.0)
 
 
 class Focus(NamedTuple):
@@ -700,4 +704,4 @@ def epoch_length(
         sd = math.sqrt(release.noise.variance(max(1, math.ceil(n)), items))
         n = float((np.maximum(at_least, max(signal * sd, sizing.fewest)) / np.maximum(rates, 1e-9)).min())
         n = min(n, max(sizing.first, sizing.cap * k))
-    return max(1, math.ceil(max(n, sizing.floor * k)))
+    return max(1, math.ceil(max(n, sizing.floor * k * math.pow(max(1.0, k / MANY), sizing.growth))))

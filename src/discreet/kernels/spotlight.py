@@ -283,7 +283,10 @@ def exploring_values(
                     q = min(means[c] + mean + (bonus if searching else 0.0), top)
                     N, square = counts[c], span * span
                     most = mean_variances[c] + (loose[c] / N * square + 0.25 * (square + 1.0) + 1.0 / N) / N
-                    if along == 0.0 and q + optimism[c] * np.sqrt(most) + bonus < best_choice:  # cannot be chosen
+                    reach = np.sqrt(most)
+                    likely = q + along * reach
+                    chosen = likely + optimism[c] * reach + bonus >= best_choice
+                    if not chosen and (along == 0.0 or likely <= best_quality):  # neither the choice nor V
                         best_quality = max(best_quality, q)
                         continue
                     u = doubt(rows[c], spreads[c], seen, V, mean, means[c], mean_variances[c], counts[c])
