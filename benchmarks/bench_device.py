@@ -6,14 +6,11 @@ Processor time of fresh interpreters, interleaved with the baseline, so that a b
 from __future__ import annotations
 
 import os
-import resource
 import statistics
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 from discreet.device import LaplaceEncoder, Noise, SampledEncoder, Tables
+from measuring import Row, cpu_seconds, process_seconds, row
 
 REPEATS = 9
 #: Seconds that loading may take beyond numpy.
@@ -25,34 +22,15 @@ EPISODE = [0] * 11, [1] * 10, [0.5] * 10
 def _import_time(module: str) -> float:
     """Processor seconds of an interpreter that imports one module."""
     source = str(Path(__file__).parents[1] / "src")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", f"import {module}"], check=True, env={**os.environ, "PYTHONPATH": source})
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return process_seconds(["-c", f"import {module}"], {**os.environ, "PYTHONPATH": source})
 
 
 def _report_time(encoder: LaplaceEncoder | SampledEncoder) -> float:
     noise = Noise()
-    start = time.process_time()
-    encoder.encode("ann", *EPISODE, noise, epsilon_at_most=encoder.epsilon)
-    return time.process_time() - start
+    return cpu_seconds(lambda: encoder.encode("ann", *EPISODE, noise, epsilon_at_most=encoder.epsilon), 1)
 
 
-def _row(name: str, ours: float, baseline: float, baseline_name: str, target: float) -> dict[str, object]:
-    ratio = baseline / ours
-    return {
-        "name": name,
-        "ours": ours,
-        "baseline": baseline,
-        "baseline_name": baseline_name,
-        "unit": "s",
-        "ratio": ratio,
-        "target": target,
-        "met": ratio >= target,
-    }
-
-
-def rows() -> list[dict[str, object]]:
+def rows() -> list[Row]:
     """Loading, beyond numpy and in imports of numpy; and the two reports, against a second."""
     for module in ("numpy", "discreet.device"):  # write the byte code
         _import_time(module)
@@ -61,8 +39,16 @@ def rows() -> list[dict[str, object]]:
     beyond = max(statistics.median(device - alone for device, alone in pairs), 1e-3)
     laplace, sampled = LaplaceEncoder(TABLES, (60.0, 60.0, 60000.0)), SampledEncoder(TABLES, 2**62)
     return [
-        _row("import discreet.device, beyond numpy", beyond, MOST, "fixed", 1.0),
-        _row("import discreet.device", ours, numpy, "import numpy", 0.4),
-        _row("a Laplace report of 1,760 counters, tables included", _report_time(laplace), 1.0, "fixed", 1.0),
-        _row("a sampled step of 3,200 items", _report_time(sampled), 1.0, "fixed", 1.0),
+        row("import discreet.device, beyond numpy", beyond, MOST, "fixed", "s", 1.0, less=True),
+        row("import discreet.device", ours, numpy, "import numpy", "s", 0.4, less=True),
+        row(
+            "a Laplace report of 1,760 counters, tables included",
+            _report_time(laplace),
+            1.0,
+            "fixed",
+            "s",
+            1.0,
+            less=True,
+        ),
+        row("a sampled step of 3,200 items", _report_time(sampled), 1.0, "fixed", "s", 1.0, less=True),
     ]

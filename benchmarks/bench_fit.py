@@ -10,16 +10,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from bench_offline import Row, row, seconds_in_turn
 from discreet import Budget, LogFormat, fit
 from discreet.people.counting import LoggedData
+from measuring import Row, row, seconds, seconds_in_turn
 
 ROWS = int(float(os.environ.get("DISCREET_BENCH_ROWS", "5e7")))
 STATES, ACTIONS, HORIZON = 50, 5, 20
@@ -92,9 +91,7 @@ def large_states(folder: Path) -> list[Row]:
     )
     write_log(path, 100_000, 100_000, 10, True)
     huge = LogFormat(100_000, 10, HORIZON, True)
-    start = time.perf_counter()
-    fit(str(path), huge, Budget.pure(10.0), ledger=folder / "ledger.jsonl", anyway=True)
-    taken = time.perf_counter() - start
+    taken = seconds(lambda: fit(str(path), huge, Budget.pure(10.0), ledger=folder / "ledger.jsonl", anyway=True), 1)
     return [
         row("fit of 5,000 × 10, 1e6 rows", 1 / all_of_it, 1 / counted, "counting alone", "fits/s", 0.2),
         row("fit of 100,000 × 10, 1e5 rows", 1 / taken, 1 / 20.0, "20 s", "fits/s", 1.0),
@@ -108,13 +105,11 @@ def start_up(folder: Path) -> Row:
     command = [sys.executable, "-c", "from discreet.cli import main; main()", "fit", str(path), "--states", "5"]
     command += ["--actions", "2", "--horizon", str(HORIZON), "--epsilon", "1", "--out", str(folder / "policy")]
 
-    def once() -> float:
-        start = time.perf_counter()
+    def once() -> None:
         subprocess.run([*command, "--anyway"], check=True, capture_output=True)
-        return time.perf_counter() - start
 
     once()
-    taken = statistics.median(once() for _ in range(5))
+    taken = statistics.median(seconds(once, 1) for _ in range(5))
     return row("fit of 1e4 rows, whole process", 1 / taken, 1 / START, f"{START:g} s", "fits/s", 1.0)
 
 

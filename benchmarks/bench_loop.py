@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,32 +29,7 @@ from discreet.runs.experiment import Experiment, run, warm_up
 from discreet.runs.simulation import Clock, play, rollouts
 from discreet.schedules import GeometricEpochs
 from discreet.session import Session
-
-Row = dict[str, object]
-
-
-def cpu_seconds(work: Callable[[], object], repeats: int = 3) -> float:
-    """Median CPU time of a piece of work."""
-    times = []
-    for _ in range(repeats):
-        before = time.process_time()
-        work()
-        times.append(time.process_time() - before)
-    return statistics.median(times)
-
-
-def row(name: str, ours: float, baseline: float, baseline_name: str, unit: str, target: float) -> Row:
-    ratio = ours / baseline
-    return {
-        "name": name,
-        "ours": ours,
-        "baseline": baseline,
-        "baseline_name": baseline_name,
-        "unit": unit,
-        "ratio": ratio,
-        "target": target,
-        "met": ratio >= target,
-    }
+from measuring import Row, cpu_seconds, row
 
 
 def small_loop() -> Row:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,34 +16,17 @@ from discreet.occupancies import (
     uniform_solution,
     upper_occupancy,
 )
+from measuring import Row, row, seconds
 from oracles_occupancy import BarrierOracle, EntropyOracle, layers_of, random_boxes, reach, reach_program
 
-Row = dict[str, object]
 SIZES, ACTIONS = (1, 10, 10, 10, 10, 10), 5
 NAME = "H=6, 10 states per layer, A=5"
+CLARABEL = "Clarabel, default tolerances"
 
 
-def seconds(work: Callable[[], object], repeats: int = 7) -> float:
-    times = []
-    for _ in range(repeats):
-        before = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - before)
-    return min(times)
-
-
-def row(name: str, ours: float, baseline: float, baseline_name: str, target: float) -> Row:
-    ratio = baseline / ours
-    return {
-        "name": f"{name}, {NAME}",
-        "ours": 1 / ours,
-        "baseline": 1 / baseline,
-        "baseline_name": baseline_name,
-        "unit": "solves/s",
-        "ratio": ratio,
-        "target": target,
-        "met": ratio >= target,
-    }
+def solved(name: str, ours: float, baseline: float, against: str, target: float) -> Row:
+    """From the seconds that one problem takes."""
+    return row(f"{name}, {NAME}", 1 / ours, 1 / baseline, against, "solves/s", target)
 
 
 def certified(solution: Solution) -> None:
@@ -69,21 +50,12 @@ def entropy_rows() -> list[Row]:
     triples = np.repeat(later[..., None], space.shape[1], axis=-1)
     value, _, baseline = min((oracle.solve(triples, tight=False) for _ in range(3)), key=lambda result: result[2])
     assert abs(value - second.objective) <= 1e-4 * (1 + abs(value))
+    works = {
+        "cold": (lambda: entropy_step(boxes, scores), 30.0),
+        "warm": (lambda: entropy_step(boxes, later, first), 50.0),
+    }
     return [
-        row(
-            "entropy step, cold",
-            seconds(lambda: entropy_step(boxes, scores)),
-            baseline,
-            "Clarabel, default tolerances",
-            30.0,
-        ),
-        row(
-            "entropy step, warm",
-            seconds(lambda: entropy_step(boxes, later, first)),
-            baseline,
-            "Clarabel, default tolerances",
-            50.0,
-        ),
+        solved(f"entropy step, {name}", seconds(work, 7), baseline, CLARABEL, t) for name, (work, t) in works.items()
     ]
 
 
@@ -103,8 +75,8 @@ def barrier_rows() -> list[Row]:
         results = [oracle.solve(cost, tight=False) for _ in range(2)]
         value, _, baseline = min(results, key=lambda result: result[2])
         assert abs(value - step.objective) <= 1e-5 * (1 + abs(value))
-        ours = seconds(lambda before=before: barrier_step(boxes, losses, before))
-        rows.append(row(f"barrier step, {name}", ours, baseline, "Clarabel, default tolerances", 50.0))
+        ours = seconds(lambda before=before: barrier_step(boxes, losses, before), 7)
+        rows.append(solved(f"barrier step, {name}", ours, baseline, CLARABEL, 50.0))
     return rows
 
 
@@ -115,7 +87,7 @@ def bound_row() -> Row:
     policy = space.unpack(rng.dirichlet(np.ones(ACTIONS), size=space.shape[:2]), 1.0 / ACTIONS)
     bound, program = upper_occupancy(boxes, policy), reach_program(boxes, policy)
     assert abs(bound[5, 0] - reach(program, 5, 0)) <= 1e-8
-    return row(
+    return solved(
         "upper occupancy bounds of all states",
         seconds(lambda: upper_occupancy(boxes, policy), 15),
         seconds(lambda: reach(program, 5, 0), 3),

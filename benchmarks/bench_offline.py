@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -20,37 +18,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.trust.linear import LinearMoments
 from discreet.releases.regressions import Target
-
-Row = dict[str, object]
-
-
-def seconds(work: Callable[[], object], repeats: int = 3) -> float:
-    """Shortest wall-clock time: the machine may be busy, and both sides use all its cores."""
-    times = []
-    for _ in range(repeats):
-        before = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - before)
-    return min(times)
-
-
-def seconds_in_turn(*works: Callable[[], object], rounds: int = 5) -> list[float]:
-    """Shortest times of several works taken in turn, so that a busy minute falls on all of them."""
-    return [min(times) for times in zip(*([seconds(work, 1) for work in works] for _ in range(rounds)), strict=True)]
-
-
-def row(name: str, ours: float, baseline: float, against: str, unit: str, target: float) -> Row:
-    ratio = ours / baseline
-    return {
-        "name": name,
-        "ours": ours,
-        "baseline": baseline,
-        "baseline_name": against,
-        "unit": unit,
-        "ratio": ratio,
-        "target": target,
-        "met": ratio >= target,
-    }
+from measuring import Row, row, seconds, seconds_in_turn
 
 
 def write_log(

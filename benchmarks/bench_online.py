@@ -8,10 +8,10 @@ import tracemalloc
 from dataclasses import replace
 
 import numpy_dp_ucbvi
-from bench_loop import Row, row
 from discreet.people.counts import Counts
 from discreet.privacy.noise import NoiseSource
 from discreet.runs.experiment import Experiment, Setting, generators, run, warm_up
+from measuring import Row, row
 
 
 def practical() -> Row:

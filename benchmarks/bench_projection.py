@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
-
 import numpy as np
 from scipy.optimize import linprog
 
 from discreet.kernels.projection import project_counts
+from measuring import Row, cpu_seconds, row
 
 SUCCESSORS = 20
 PROBLEMS = 100_000
@@ -33,40 +30,20 @@ def linear_program(counts: np.ndarray, total: float, slack: float) -> float:
     return float(linprog(np.append(np.zeros(S), 1.0), A_ub=A, b_ub=b, bounds=(0, None), method="highs").fun)
 
 
-def _median_seconds(work: Callable[[], object], repeats: int) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return statistics.median(times)
-
-
-def rows() -> list[dict[str, object]]:
+def rows() -> list[Row]:
     """Problems per second of CPU time, ours and the baseline."""
     counts, totals, slack = instances(np.random.default_rng(0), PROBLEMS, SUCCESSORS)
     project_counts(counts[:2], totals[:2], slack)  # compile
-    ours = PROBLEMS / _median_seconds(lambda: project_counts(counts, totals, slack), 15)
+    ours = PROBLEMS / cpu_seconds(lambda: project_counts(counts, totals, slack), 15)
     few = range(100)
-    base = len(few) / _median_seconds(lambda: [linear_program(counts[i], totals[i], slack) for i in few], 5)
-    ratio = ours / base
-    return [
-        {
-            "name": f"count projection, S={SUCCESSORS}",
-            "ours": ours,
-            "baseline": base,
-            "baseline_name": "scipy linprog (HiGHS), one problem at a time",
-            "unit": "problems/s",
-            "ratio": ratio,
-            "target": TARGET,
-            "met": ratio >= TARGET,
-        }
-    ]
+    base = len(few) / cpu_seconds(lambda: [linear_program(counts[i], totals[i], slack) for i in few], 5)
+    against = "scipy linprog (HiGHS), one problem at a time"
+    return [row(f"count projection, S={SUCCESSORS}", ours, base, against, "problems/s", TARGET)]
 
 
 if __name__ == "__main__":
-    for row in rows():
+    for line in rows():
         print(
-            f"{row['name']}: {row['ours']:,.0f} {row['unit']} against {row['baseline']:,.0f} "
-            f"({row['baseline_name']}), {row['ratio']:,.0f}x (target {row['target']:,.0f}x)"
+            f"{line['name']}: {line['ours']:,.0f} {line['unit']} against {line['baseline']:,.0f} "
+            f"({line['baseline_name']}), {line['ratio']:,.0f}x (target {line['target']:,.0f}x)"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench_loop import Row, dense_mdp, row
+from bench_loop import dense_mdp
 from discreet.agents.spotlight import Spotlight
 from discreet.agents.ucbvi import UCBVI
 from discreet.catalog import Triple, algorithm
@@ -16,6 +16,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.problem import Problem, PublicStructure
 from discreet.runs.simulation import Clock, play, rollouts
 from discreet.session import Session
+from measuring import Row, row
 
 EPISODES = 1_000_000
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
-import sys
-from typing import Any
+
+from measuring import Row, process_seconds, row
 
 PROGRAM = ("-c", "from discreet.cli import main; main()")
 #: What is started, and how many imports of numpy it may cost.
@@ -21,32 +19,13 @@ NUMPY = ["-c", "import numpy"]
 REPEATS = 7
 
 
-def cpu_seconds(arguments: list[str]) -> float:
-    """User and system time of one process."""
-    before = os.times()
-    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
-
-
-def rows() -> list[dict[str, Any]]:
-    cpu_seconds(NUMPY)  # caches
+def rows() -> list[Row]:
+    process_seconds(NUMPY)  # caches
     found = []
     for name, (arguments, most) in STARTED.items():
-        cpu_seconds(arguments)
-        pairs = [(cpu_seconds(arguments), cpu_seconds(NUMPY)) for _ in range(REPEATS)]
+        process_seconds(arguments)
+        pairs = [(process_seconds(arguments), process_seconds(NUMPY)) for _ in range(REPEATS)]
         ours, numpy = (statistics.median(column) for column in zip(*pairs, strict=True))
-        ratio = numpy / ours
-        found.append(
-            {
-                "name": f"start-up: {name}",
-                "ours": 1e3 * ours,
-                "baseline": 1e3 * numpy,
-                "baseline_name": "python -c 'import numpy'",
-                "unit": "ms",
-                "ratio": ratio,
-                "target": 1 / most,
-                "met": ratio >= 1 / most,
-            }
-        )
+        against = "python -c 'import numpy'"
+        found.append(row(f"start-up: {name}", 1e3 * ours, 1e3 * numpy, against, "ms", 1 / most, less=True))
     return found

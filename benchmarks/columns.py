@@ -1,17 +1,23 @@
-"""Ten simulated problems with continuous columns: what logs with ages, prices and readings look like.
+"""Simulated problems with continuous columns: what logs with ages, prices and readings look like.
 
-Eight on which choices were made (dosing, storage, marketing, cartpole, glucose, inventory, irrigation, tutoring), and
-two that were written after all of them (queue, orchard). People follow a sensible rule half of the time and act at
-random else; the log holds how likely their action was. Values of policies are means over many simulated stays.
+Eight on which choices were made (dosing, storage, marketing, cartpole, glucose, inventory, irrigation, tutoring), two
+that were written after these (queue, orchard), many that are drawn at random (`generated`), on some of which later
+choices were made, and ten that were kept for the last table (`FRESH`). People follow a sensible rule half of the time
+and act at random else; the log holds how likely their action was. Values of policies are means over many simulated
+stays.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from discreet.offline.declaration import Column, Declaration
@@ -427,6 +433,170 @@ def orchard() -> Problem:
     return Problem("orchard", columns, 3, 10, (-0.5, 1.0), first, rule, move)
 
 
+# Many that nobody wrote by hand -------------------------------------------------------------------------------------
+
+#: What pays: a band, a side or the mean of the first columns; whether stays end early; how good the practice is.
+KINDS: dict[str, tuple[str, float, str]] = {
+    "band": ("band", 0.0, "sensible"),
+    "side": ("side", 0.0, "sensible"),
+    "leaving": ("band", 0.15, "sensible"),
+    "careless": ("band", 0.0, "careless"),
+    "slope": ("slope", 0.0, "sensible"),
+    "hazard": ("side", 0.25, "careless"),
+    "habit": ("slope", 0.05, "habit"),
+    "both": ("both", 0.05, "sensible"),
+}
+
+
+def generated(kind: str, seed: int) -> Problem:
+    """Columns in [0, 1] that drift, act on each other and are pushed by actions, drawn at random.
+
+    A sensible rule pushes the first column to where it pays, a careless one at a limit that is off, a habit looks at
+    the last column. Actions cost; a stay may end where the first column is beyond a limit.
+    """
+    pays, ending, practice = KINDS[kind]
+    draw = np.random.default_rng([seed, *kind.encode()])
+    d, A, H = int(draw.integers(2, 5)), int(draw.integers(2, 5)), int(draw.integers(6, 17))
+    home, pull = draw.uniform(0.25, 0.75, d), draw.uniform(0.03, 0.3, d)
+    spread, mixing = draw.uniform(0.03, 0.12, d), 0.15 * draw.normal(0.0, 1.0, (d, d)) * (1.0 - np.eye(d))
+    push = np.zeros((A, d))
+    push[:, 0] = np.linspace(-1.0, 1.0, A)[draw.permutation(A)] * draw.uniform(0.08, 0.2)
+    push[:, 1] = draw.normal(0.0, 0.06, A)
+    limit, cost = draw.uniform(0.35, 0.65), draw.uniform(0.0, 0.15, A) * (np.abs(push[:, 0]) > 0.03)
+    weaker = draw.uniform(0.3, 1.0)  # what actions do where the second column is high
+
+    def first(n: int, rng: Random) -> Floats:
+        return rng.beta(2.0, 2.0, (n, d))
+
+    def paid(x: Floats) -> Floats:
+        band = np.clip(1.0 - np.abs(x[:, 0] - limit) / 0.3, 0.0, 1.0)
+        side = 1.0 / (1.0 + np.exp(-12.0 * (x[:, 0] - limit)))
+        if pays == "both":
+            return 0.5 * band + 0.5 / (1.0 + np.exp(-12.0 * (x[:, 1] - 0.5)))
+        return {"band": band, "side": side, "slope": 0.7 * x[:, 0] + 0.3 * x[:, 1]}[pays]
+
+    def rule(x: Floats) -> Ints:
+        if practice == "habit":
+            return (x[:, -1] * A).astype(np.int64).clip(0, A - 1)
+        aim = limit if pays in ("band", "both") else 1.0
+        if practice == "careless":
+            aim = 1.0 - limit if pays == "band" else 0.5
+        gap = np.clip(aim - x[:, 0], -1.0, 1.0)
+        return np.abs(push[None, :, 0] - 0.5 * gap[:, None]).argmin(axis=1)
+
+    def move(x: Floats, a: Ints, rng: Random) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        strength = np.where(x[:, 1] > 0.5, weaker, 1.0)[:, None]
+        following = x + pull * (home - x) + (x - 0.5) @ mixing.T + strength * push[a]
+        following = np.clip(following + rng.normal(0.0, 1.0, x.shape) * spread, 0.0, 1.0)
+        gone = rng.random(len(x)) < ending * (np.abs(following[:, 0] - limit) > 0.3)
+        return following, paid(following) - cost[a], gone
+
+    limits = tuple(sorted({0.2, 0.4, 0.6, 0.8}))
+    columns = tuple(Column(f"x{i}", 0.0, 1.0, edges=limits if i < 2 else ()) for i in range(d))
+    return Problem(f"{kind}-{seed}", columns, A, H, (-0.15, 1.0), first, rule, move)
+
+
+# Two more by hand, and what was drawn for the last table ------------------------------------------------------------
+
+
+def heating() -> Problem:
+    """Warmth inside, warmth outside, hour; off, low, high. Comfort pays, heat costs."""
+
+    def first(n: int, rng: Random) -> Floats:
+        return np.column_stack([rng.normal(18.0, 2.5, n), rng.normal(4.0, 6.0, n), rng.uniform(0.0, 24.0, n)])
+
+    def rule(s: Floats) -> Ints:
+        return np.where(s[:, 0] < 17.0, 2, np.where(s[:, 0] < 20.0, 1, 0))
+
+    def move(s: Floats, a: Ints, rng: Random) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        inside, outside, hour = s.T
+        inside = inside + 0.12 * (outside - inside) + np.array([0.0, 1.6, 3.4])[a] + rng.normal(0.0, 0.5, len(s))
+        hour = (hour + 1.5) % 24.0
+        outside = outside + 0.5 * np.sin((hour - 9.0) / 24.0 * 2.0 * np.pi) + rng.normal(0.0, 0.6, len(s))
+        awake = (hour > 6.5) & (hour < 22.5)
+        comfort = np.clip(1.0 - np.abs(inside - np.where(awake, 21.0, 17.0)) / 5.0, 0.0, 1.0)
+        return (
+            np.column_stack([inside, outside, hour]),
+            comfort - np.array([0.0, 0.12, 0.3])[a],
+            np.zeros(len(s), bool),
+        )
+
+    columns = (
+        Column("inside", 8.0, 28.0, edges=(15.0, 17.0, 19.0, 21.0)),
+        Column("outside", -15.0, 20.0, edges=(0.0, 8.0)),
+        Column("hour", 0.0, 24.0, edges=(6.0, 12.0, 22.0)),
+    )
+    return Problem("heating", columns, 3, 14, (-0.3, 1.0), first, rule, move)
+
+
+def triage() -> Problem:
+    """Pain, waiting time, age; wait, a nurse, a physician. Who waits too long with pain leaves."""
+
+    def first(n: int, rng: Random) -> Floats:
+        return np.column_stack([rng.gamma(2.0, 2.0, n).clip(0, 10), rng.exponential(30.0, n), rng.uniform(1, 95, n)])
+
+    def rule(s: Floats) -> Ints:
+        return np.where(s[:, 0] > 7.0, 2, np.where(s[:, 1] > 60.0, 1, 0))
+
+    def move(s: Floats, a: Ints, rng: Random) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        pain, waited, age = s.T
+        eased = np.where(a == 2, 3.0, np.where(a == 1, np.where(pain < 5.0, 2.0, 0.7), -0.3)) - 0.01 * (age - 50.0)
+        pain = np.clip(pain - eased + rng.normal(0.0, 0.8, len(s)), 0.0, 10.0)
+        waited = np.where(a == 0, waited + 15.0, 0.5 * waited)
+        paid = 1.0 - pain / 10.0 - np.array([0.0, 0.12, 0.35])[a]
+        left = rng.random(len(s)) < 0.2 * ((pain > 5.0) & (waited > 60.0))
+        return np.column_stack([pain, waited, age]), paid, left
+
+    columns = (
+        Column("pain", 0.0, 10.0, edges=(2.0, 4.0, 6.0, 8.0)),
+        Column("waited", 0.0, 240.0, edges=(15.0, 45.0, 90.0)),
+        Column("age", 0.0, 100.0, edges=(16.0, 65.0)),
+    )
+    return Problem("triage", columns, 3, 9, (-0.35, 1.0), first, rule, move)
+
+
+#: Kinds and seeds that were not run before the last table.
+DRAWN = {f"{kind}-{seed}": partial(generated, kind, seed) for kind in ("slope", "both") for seed in range(10, 14)}
+
+
 FIRST = (dosing, storage, marketing, cartpole, glucose, inventory, irrigation, tutoring)
 LATER = (queue, orchard)
-PROBLEMS: dict[str, Callable[[], Problem]] = {make.__name__: make for make in (*FIRST, *LATER)}
+FRESH: dict[str, Callable[[], Problem]] = {"heating": heating, "triage": triage, **DRAWN}
+PROBLEMS: dict[str, Callable[[], Problem]] = {make.__name__: make for make in (*FIRST, *LATER)} | FRESH
+
+
+# A raw file ---------------------------------------------------------------------------------------------------------
+
+DRUGS = ("nothing", "fluids", "vasopressors", "both")
+
+
+def raw_stays(users: int, seed: int, first: int = 0) -> pa.Table:
+    """Stays of `dosing` as a hospital would have them: names of people, moments, names of drugs, gaps."""
+    problem, rng = dosing(), np.random.default_rng(seed)
+    found = simulate(problem, users, rng)
+    n, last = len(found.user), np.append(np.diff(found.user) != 0, True)
+    minutes = 240 * found.step + rng.integers(0, 41, n) * (found.step > 0) + 1440 * (found.user % 365)
+    measured = rng.random(n) > 0.1
+    return pa.table(
+        {
+            "patient": [f"P{first + user:06d}" for user in found.user],
+            "charttime": np.datetime64("2025-01-01T08:00", "us") + minutes.astype("timedelta64[m]"),
+            "map": np.round(found.columns[:, 0], 1),
+            "lactate": pa.array(np.round(found.columns[:, 1], 2), mask=~measured),
+            "age": found.columns[:, 2].astype(np.int64),
+            "drug": [DRUGS[action] for action in found.action],
+            "p_drug": found.propensity,
+            "well": found.reward,
+            "died": last & (found.step < problem.horizon - 1),
+        }
+    )
+
+
+def main() -> None:
+    """Write stays of so many people: python benchmarks/columns.py FILE USERS SEED [FIRST]"""
+    file, users, seed, *first = sys.argv[1:]
+    pq.write_table(raw_stays(int(users), int(seed), *map(int, first)), file)
+
+
+if __name__ == "__main__":
+    main()

@@ -152,7 +152,8 @@ def default_settings() -> list[Setting]:
     paper = {"epsilon": 1.0, "mode": "paper"}
     rows += [
         Setting("paper mode, full information, joint", FULL, "L", e4, paper, 3, target=0.9, at_least=True),
-        Setting("full information, not private, theory rates", "uc-o-reps", "S", e4, {"mode": "paper"}, 3),
+        Setting("full information, not private, as published", "uc-o-reps", "S", e4, {"mode": "paper"}, 3),
+        Setting("bandit, not private, as published", "uob-reps", "S", e4, {"mode": "paper"}, 3),
         Setting("paper mode, full information, joint", FULL, "S", e4, paper, 3),
         Setting("paper mode, full information, local", FULL, "S", e4, {**paper, "model": "local"}, 3),
         Setting("paper mode, bandit, joint, corrected", BANDIT, "S", e4, {**paper, "estimator": "corrected"}, 3),

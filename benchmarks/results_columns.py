@@ -59,7 +59,7 @@ def reversed_order(problem: columns.Problem) -> columns.Problem:
     )
 
 
-def worth(problem: columns.Problem, learned: auto.Learned, users: int = ROLLED) -> float:
+def worth(problem: columns.Problem, learned: auto.LearnedColumns, users: int = ROLLED) -> float:
     return columns.value(problem, columns.acting(problem, learned.states, learned.actions), users)
 
 
@@ -68,33 +68,35 @@ def ends_of_scale(name: str) -> dict[str, float]:
     problem = columns.PROBLEMS[name]()
     declaration, free = columns.declared(problem), Budget.pure(math.inf)
     stays = columns.stays(problem, columns.simulate(problem, SCALED, np.random.default_rng(77)), SCALED)
-    plans = [auto.Plan(declaration, declaration.grid(int(n), Budget.pure(1.0)), SCALED, free) for n in GRIDS]
+    plans = [auto.Design(declaration, declaration.grid(int(n), Budget.pure(1.0)), SCALED, free) for n in GRIDS]
     policies = [one_hot(stays, plan, NoiseSource.seeded(1)) for plan in plans]
     policies.append(auto.learn(stays, replace(plans[0], safe=True), NoiseSource.seeded(1)))
     found = [worth(problem, policy, 40_000) for policy in policies]
     return {"now": columns.value(problem, None, SCALED), "best": max(found)}
 
 
-def one_hot(stays: Stays, plan: auto.Plan, source: NoiseSource) -> auto.Learned:
+def one_hot(stays: Stays, plan: auto.Design, source: NoiseSource) -> auto.LearnedColumns:
     """The whole budget for the histogram."""
     alone = Alone(plan.declaration, plan.grid, plan.num_users, plan.budget)
-    actions, values, known, _ = auto.histogram_policy(stays, alone, source)
-    return auto.Learned(plan.grid, actions, values, known, no_privacy(), {"chosen": "one-hot"})
+    planned = auto.planned_in(auto.released_steps(stays, alone, source))
+    return auto.LearnedColumns(plan.grid, *planned, no_privacy(), {"chosen": "one-hot"})
 
 
-class Alone(auto.Plan):
+class Alone(auto.Design):
     @property
     def shares(self) -> dict[str, float]:
         return {"steps": 1.0}
 
 
-def fitted(name: str, learner: str, users: int, budget: Budget, seed: int) -> tuple[columns.Problem, auto.Learned]:
+def fitted(
+    name: str, learner: str, users: int, budget: Budget, seed: int
+) -> tuple[columns.Problem, auto.LearnedColumns]:
     problem = columns.PROBLEMS[name]()
     if learner.endswith("reverse"):
         problem = reversed_order(problem)
     declaration = columns.declared(problem, "estimated" not in learner)
     stays = columns.stays(problem, columns.simulate(problem, users, np.random.default_rng(seed)), users)
-    plan = auto.Plan(declaration, declaration.grid(users, budget), users, budget, safe=learner == "safe")
+    plan = auto.Design(declaration, declaration.grid(users, budget), users, budget, safe=learner == "safe")
     return problem, (one_hot if learner.startswith("one-hot") else auto.learn)(stays, plan, NoiseSource.seeded(seed))
 
 
@@ -113,7 +115,7 @@ def compared(name: str, seed: int, users: int = 10_000) -> list[dict[str, Any]]:
         def mixed(values: columns.Floats, step: int, rollout: float = rollout, rng: Any = rng) -> columns.Ints:
             return np.where(rng.random(len(values)) < rollout, policy(values, step), -1)
 
-        question = comparison.Question(declaration, users, rollout, BUDGETS["ε = 1"])
+        question = comparison.ComparisonQuestion(declaration, users, rollout, BUDGETS["ε = 1"])
         answer = comparison.ask(stays, learned.states, learned.actions, question, NoiseSource.seeded(seed))
         truth = columns.value(problem, mixed, stays_simulated) - now
         lines.append({"rollout": rollout, "gain": answer.gain, "lower": answer.lower, "truth": truth})
@@ -185,11 +187,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--users", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--later", action="store_true", help="the problems that were made after every choice")
+    parser.add_argument("--fresh", action="store_true", help="the problems that were kept for the last table")
     parser.add_argument("--comparisons", type=int, default=5, help="policies per problem that are asked about")
     parser.add_argument("--out", type=Path, default=Path("results/columns"))
     options = parser.parse_args()
     store, seeds = Store(options.out / "columns.jsonl"), range(options.first, options.first + options.seeds)
     problems = [make.__name__ for make in columns.LATER] if options.later else list(columns.PROBLEMS)[:8]
+    problems = list(columns.FRESH) if options.fresh else problems
     text = table(store, problems, options.users, seeds)
     if options.comparisons:
         text += "\n" + comparisons(store, range(options.first, options.first + options.comparisons))

@@ -46,7 +46,7 @@ def instances(env: str, pooled: bool, count: int = 6, **more: object) -> tuple[E
 
 JOINT = "Joint, replace, pure ε = 1, K = 2·10⁴ unless said"
 LOCAL = "Local, replace, pooled"
-PAPER = "The papers' learner with its practical constants at the same guarantee, pooled, ε = 1, K = 2·10⁴"
+PAPER = "dp-ucbvi, practical (discreet's own learner on counts), at the same guarantee, pooled, ε = 1, K = 2·10⁴"
 MORE = "Other budgets and lengths (joint)"
 LINES = (
     Line(JOINT, "R6 pooled", (r6(),), 0.075),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 
@@ -50,3 +53,15 @@ def best_value_by_enumeration(mdp):
 
 def random_mdp_arrays(rng, stages, S, A):
     return rng.dirichlet(np.full(S, 0.5), size=(stages, S, A)), rng.random((stages, S, A))
+
+
+def tool(name: str):
+    """A script of benchmarks/, as a module."""
+    path = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return module

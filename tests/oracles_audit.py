@@ -11,7 +11,7 @@ from scipy import optimize, stats
 
 from discreet.people.counts import CountSpec
 from discreet.people.episodes import Episodes
-from discreet.privacy.audit.games import Plan, measurements
+from discreet.privacy.audit.games import ReleasePattern, measurements
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
 from discreet.privacy.sums.one_shot import OneShot, OneShotStream
 
@@ -48,7 +48,13 @@ def intervals(num_prefixes: int) -> set[tuple[int, int]]:
 
 
 def single_scores(
-    privatizer: object, plan: Plan, episodes: int, worlds: list[Episodes], world: int, runs: int, scales: list[float]
+    privatizer: object,
+    plan: ReleasePattern,
+    episodes: int,
+    worlds: list[Episodes],
+    world: int,
+    runs: int,
+    scales: list[float],
 ) -> Iterator[float]:
     """Likelihood-ratio scores of the first user, one stream and one real `Episodes` at a time, H = 1, S = A = 2."""
     spec = CountSpec(2, 2, 1, pooled=True, grid=1.0)

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import mpmath
 import numpy as np
+import opendp.prelude as dp
 from numpy.typing import NDArray
 from scipy import special, stats
 
@@ -142,3 +143,12 @@ def chi_square_p_value(values: NDArray[np.int64], upper: Upper, scale: float) ->
     edges, probabilities = bins(upper, scale, values.size)
     observed = np.bincount(np.searchsorted(edges, values, side="left"), minlength=probabilities.size)
     return float(stats.chisquare(observed, probabilities * values.size).pvalue)
+
+
+def opendp_measurement(law: str, scale: float) -> Callable[[list[int]], list[int]]:
+    """OpenDP's integer noise on a vector of integers."""
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))
+    if law == "laplace":
+        return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
+    return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from discreet.mdp import Floats
-from discreet.occupancies import KernelBoxes, Layers
+from discreet.occupancies import KernelBalls, KernelBoxes, Layers
 
 TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
@@ -118,6 +118,19 @@ class EntropyOracle:
         self.constraints = [self.polytope.equal @ self.q == self.polytope.right]
         if self.polytope.below.shape[0]:
             self.constraints.append(self.polytope.below @ self.q <= 0.0)
+
+    @classmethod
+    def within(cls, balls: KernelBalls) -> EntropyOracle:
+        """The same over measures whose rows lie in L1 balls."""
+        found = cls(KernelBoxes.everything(balls.layers))
+        sums: dict[tuple[int, ...], list[int]] = {}
+        for i, (*cell, _) in enumerate(found.polytope.triples):
+            sums.setdefault(tuple(cell), []).append(i)
+        for cell, places in sums.items():
+            mass = cp.sum(found.q[places])
+            center = balls.center[cell][: len(places)]
+            found.constraints.append(cp.norm1(found.q[places] - center * mass) <= balls.reach[cell] * mass)
+        return found
 
     def solve(self, theta: Floats, tight: bool = True) -> tuple[float, Floats, float]:
         """(objective, measure, seconds)."""

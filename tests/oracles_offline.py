@@ -14,6 +14,25 @@ import numpy as np
 from discreet.people.counting import Repairs, Rows, StepItems
 
 
+def random_log(states: int, actions: int, horizon: int, users: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """A log of users who go and act at random, one row per step, paid 0 or 1."""
+    rng = np.random.default_rng(seed)
+    walked = rng.integers(0, states, (users, horizon + 1))
+    return {
+        "user": np.repeat(np.arange(users), horizon),
+        "step": np.tile(np.arange(horizon), users),
+        "state": walked[:, :-1].ravel(),
+        "action": rng.integers(0, actions, users * horizon),
+        "reward": rng.integers(0, 2, users * horizon).astype(float),
+        "next_state": walked[:, 1:].ravel(),
+    }
+
+
+def as_csv(log: dict[str, np.ndarray]) -> str:
+    rows = zip(*log.values(), strict=True)
+    return "\n".join([",".join(log), *(",".join(map(str, row)) for row in rows)]) + "\n"
+
+
 def counted(rows: list[dict[str, Any]], log: Any) -> tuple[np.ndarray, np.ndarray]:
     """(transitions, reward units) by the rules of `LogFormat`, one row after the other."""
     spec = log.spec
@@ -309,3 +328,8 @@ class Trajectories:
             there &= self.half == half
         cells = self.state[there] * self.log.num_actions + self.action[there]
         return Rows(cells, self.next_state[there], self.units[there], np.ones(int(there.sum()), dtype=np.int64))
+
+
+def full_stays(users: int, steps: int) -> dict[str, np.ndarray]:
+    """The columns user and step of users with all their steps, in order."""
+    return {"user": np.repeat(np.arange(users), steps), "step": np.tile(np.arange(steps), users)}

@@ -7,7 +7,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from scipy.optimize import linprog
+from scipy.optimize import linprog, minimize_scalar
+
+from discreet.privacy.tails import gaussian_union_width, laplace_union_width
 
 Floats = npt.NDArray[np.float64]
 
@@ -84,3 +86,52 @@ def product_pair(pmf: Floats, shifts: tuple[int, ...]) -> tuple[Floats, Floats]:
 def nodes_of_leaf(leaf: int, num_prefixes: int) -> int:
     """In how many nodes of the binary mechanism leaf 1..T takes part, by building every node."""
     return sum(t - (t & -t) < leaf <= t for t in range(1, num_prefixes + 1))
+
+
+# Widths of whole mechanisms, by the unions that the library takes ------------------------------------------------
+
+
+def popcount_classes(num_prefixes: int) -> tuple[list[int], list[int]]:
+    """How many t in 1..T have j one-bits: the numbers of noises in prefix sums of a tree, and how often each occurs.
+
+    Counted from the leading bit down: below a one-bit at position p that comes after c one-bits, C(p, j−c) choices.
+    """
+    top = int(num_prefixes) + 1
+    bits = top.bit_length()
+    occurrences = [0] * (bits + 1)
+    seen = 0
+    for position in range(bits - 1, -1, -1):
+        if top >> position & 1:
+            for free in range(position + 1):
+                occurrences[seen + free] += math.comb(position, free)
+            seen += 1
+    classes = [j for j in range(1, bits + 1) if occurrences[j] > 0]
+    return classes, [occurrences[j] for j in classes]
+
+
+def tree_width(scale: float, num_prefixes: int, counters: float, beta: float) -> float:
+    """Width of all prefix sums 1..T of a binary tree with DLap(scale) on every node: prefix t adds popcount(t)."""
+    classes, occurrences = popcount_classes(num_prefixes)
+    return laplace_union_width(scale, classes, [float(count) for count in occurrences], counters, beta)
+
+
+def gaussian_tree_width(sigma: float, num_prefixes: int, counters: float, beta: float) -> float:
+    """Width of all prefix sums 1..T of a binary tree with Gaussian noise on every node."""
+    classes, occurrences = popcount_classes(num_prefixes)
+    return gaussian_union_width(sigma, classes, [float(c) for c in occurrences], counters, beta)
+
+
+def weighted_width(scales: npt.ArrayLike, counters: float, beta: float, num_prefixes: int = 1) -> float:
+    """Width of a weighted sum of Laplace noises with fixed scales b_i (scale × weight), by the best Chernoff bound.
+
+    min_s [Σ_i ψ(s·b_i) + ln(2·counters·T/beta)]/s with ψ(u) = −ln(1−u²).
+    """
+    b = np.abs(np.asarray(scales, dtype=np.float64)).ravel()
+    log_inverse = math.log(2.0 * counters * num_prefixes / beta)
+
+    def bound(log_share: float) -> float:
+        s = math.exp(log_share)
+        return float(-np.log1p(-((s * b / b.max()) ** 2)).sum() + log_inverse) / s
+
+    found = minimize_scalar(bound, bounds=(-20.0, -1e-9), method="bounded", options={"xatol": 1e-9})
+    return float(b.max() * found.fun * (1.0 + 1e-12))

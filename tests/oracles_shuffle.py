@@ -11,6 +11,8 @@ import numpy as np
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import stats
 
+from discreet.privacy.binomial import fewest_fair_bits, printed_bits
+
 
 def binomial_law(bits: int, probability: Fraction) -> dict[int, Fraction]:
     return {j: math.comb(bits, j) * probability**j * (1 - probability) ** (bits - j) for j in range(bits + 1)}
@@ -90,3 +92,13 @@ def plain_delta(bits: int, probability: float, down: int, up: int, epsilon: floa
         return float(p @ mass[below] - math.exp(epsilon) * (q @ other[below]))
 
     return max(directed(down, up), directed(up, down))
+
+
+def basic_bits(down: int, up: int, epsilon: float, delta: float, printed: bool = False) -> int:
+    """Fair bits per counter when ε and δ are divided evenly over the changed counters (basic composition).
+
+    `printed` takes τ for every counter, else the exact least number for one counter at its share.
+    """
+    changed = down + up
+    share = epsilon / changed, delta / changed
+    return printed_bits(*share) if printed else fewest_fair_bits(1, 0, *share)

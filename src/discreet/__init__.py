@@ -150,6 +150,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "results":
+        return import_module("discreet.results")
     if name not in _HOMES:
         raise AttributeError(f"module 'discreet' has no attribute {name!r}")
     value: object = getattr(import_module(f"discreet.{_HOMES[name]}"), name)

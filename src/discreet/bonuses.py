@@ -14,7 +14,7 @@ import numpy as np
 
 from discreet.kernels.bonuses import qiao_wang
 from discreet.mdp import Floats
-from discreet.planning import Bonus, Estimator
+from discreet.planning import Bonus
 from discreet.problem import NOTHING_DECLARED, PublicStructure
 from discreet.releases.counts import Model, PrivateCounts
 
@@ -243,6 +243,3 @@ class Practical:
         bonus = per_count(model.visits, self.coefficients(release.shape))
         unknown = model.visits < np.maximum(1.0, self.unknown_below * np.asarray(release.deviations.visits))
         return model, Bonus(np.where(unknown, np.inf, bonus.fixed), bonus.per_std)
-
-
-ESTIMATES: tuple[type[Estimator], ...] = (Azar, ShaniEfroni, QiaoWang, ChowdhuryZhou, Vietri, Practical)

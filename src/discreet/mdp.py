@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -36,6 +36,14 @@ def numbers(name: str, table: Any) -> Floats:
         return np.array(table, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name}: expected a table of numbers whose rows are equally long") from None
+
+
+def layer_mask(layers: Sequence[Sequence[int]], num_states: int) -> NDArray[np.bool_]:
+    """(H, S): whether a state can occur at a step."""
+    mask = np.zeros((len(layers), num_states), dtype=np.bool_)
+    for h, layer in enumerate(layers):
+        mask[h, list(layer)] = True
+    return mask
 
 
 def distributions(name: str, rows: Any) -> Floats:

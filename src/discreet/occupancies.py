@@ -1,4 +1,4 @@
-"""Optimisation over occupancy measures of MDPs whose kernel is only known to lie in boxes, with certificates.
+"""Optimisation over occupancy measures of MDPs whose kernel is only known to lie in boxes or balls, certified.
 
 Three problems, all post-processing of releases: entropy-regularised leaders (`entropy_step`), log-barrier mirror
 steps (`barrier_step`) and the largest probability of reaching a state (`upper_occupancy`). Every solution carries its
@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.kernels import barrier, entropy
 from discreet.kernels import occupancy as kernel
-from discreet.mdp import Floats, Ints, distributions, frozen
+from discreet.mdp import Floats, Ints, distributions, frozen, layer_mask
 
 #: A solution is accepted with a gap of at most this times (1 + |objective|) …
 GAP_TOLERANCE = 1e-7
@@ -91,10 +92,7 @@ class Layers:
     @cached_property
     def mask(self) -> NDArray[np.bool_]:
         """(H, S): whether a state can occur at a step."""
-        mask = np.zeros((self.horizon, self.num_states), dtype=np.bool_)
-        for h, layer in enumerate(self.states):
-            mask[h, list(layer)] = True
-        return mask
+        return layer_mask(self.states, self.num_states)
 
     @cached_property
     def mask_packed(self) -> NDArray[np.bool_]:
@@ -193,6 +191,16 @@ class KernelBoxes:
         return cls(layers, rows - widths, rows + widths)
 
     @cached_property
+    def reach(self) -> Floats:
+        """(H, X, A) of −1: no balls, as the kernel of `entropy_step` is told."""
+        return frozen(np.full(self.layers.shape, -1.0))
+
+    def violation(self, measure: Floats) -> float:
+        """The largest breach of layer sums, flow, signs and boxes."""
+        layers = self.layers
+        return float(kernel.violation(measure, self.lower, self.upper, layers.start, layers.sizes))
+
+    @cached_property
     def solvable_by_barrier(self) -> bool:
         """Whether some measure is positive on every possible triple, as the log barrier needs."""
         sizes, lower, upper = self.layers.sizes, self.lower, self.upper
@@ -203,6 +211,41 @@ class KernelBoxes:
             if (possible & (low <= 0.0) & (room <= 1e-14)).any() or not possible.any(axis=(0, 1)).all():
                 return False
         return True
+
+
+@dataclass(frozen=True, eq=False)
+class KernelBalls:
+    """All kernels with ‖P(·|h,x,a) − center‖₁ ≤ reach, packed."""
+
+    layers: Layers
+    center: Floats  # (H, X, A, X)
+    reach: Floats  # (H, X, A)
+
+    @classmethod
+    def around(cls, layers: Layers, estimate: Floats, reach: Floats) -> KernelBalls:
+        """From (H, S, A, S) and (H, S, A); rows of zeros become uniform. The last step leads to the common end."""
+        boxes = KernelBoxes.around(layers, estimate, np.zeros_like(estimate))
+        packed = np.minimum(layers.pack(reach), 2.0)  # no two distributions are further apart
+        packed[-1] = 0.0
+        return cls(layers, boxes.lower, frozen(packed))
+
+    @property
+    def lower(self) -> Floats:
+        return self.center
+
+    @property
+    def upper(self) -> Floats:
+        return self.center
+
+    def violation(self, measure: Floats) -> float:
+        """The largest breach of layer sums, flow, signs and balls."""
+        free = KernelBoxes.everything(self.layers).violation(measure)
+        mass = measure.sum(axis=-1)
+        apart = np.abs(measure - self.center * mass[..., None]).sum(axis=-1)
+        return max(free, float((apart - self.reach * mass).max()))
+
+
+KernelSet: TypeAlias = KernelBoxes | KernelBalls
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +286,7 @@ def _accepted(objective: float, gap: float, violation: float) -> bool:
     return bool(good and np.isfinite(objective))
 
 
-def _unsolved(boxes: KernelBoxes, previous: Solution | None) -> Solution:
+def _unsolved(boxes: KernelSet, previous: Solution | None) -> Solution:
     kept = previous or uniform_solution(boxes.layers)
     return Solution(boxes.layers, kept.policy, kept.measure, np.nan, np.inf, np.inf, 0, "unsolved", kept.multipliers)
 
@@ -260,7 +303,7 @@ def _row_scores(layers: Layers, scores: Floats) -> Floats:
     return np.ascontiguousarray(scores, dtype=np.float64)
 
 
-def entropy_step(boxes: KernelBoxes, scores: Floats, previous: Solution | None = None) -> Solution:
+def entropy_step(boxes: KernelSet, scores: Floats, previous: Solution | None = None) -> Solution:
     """argmin ⟨−θ, q⟩ + Σ q ln q over the occupancy measures of `boxes`; θ = `scores`, packed.
 
     θ = −η·L follows the regularised leader, θ = ln q_k − η·ℓ̂ is a mirror step. Tried in this order: Newton's method
@@ -270,7 +313,7 @@ def entropy_step(boxes: KernelBoxes, scores: Floats, previous: Solution | None =
     Cost: O(Σ_h A·X_h·X_{h+1}² + X_h³) per iteration, 3–25 iterations.
     """
     layers, theta = boxes.layers, _row_scores(boxes.layers, scores)
-    problem = theta, boxes.lower, boxes.upper, layers.start, layers.sizes
+    problem = theta, boxes.lower, boxes.upper, boxes.reach, layers.start, layers.sizes
     H, X, A = layers.shape
     attempts: Sequence[tuple[str, int]] = (("newton", COLD_SWEEPS), ("alternating", FALLBACK_SWEEPS))
     if previous is not None and previous.multipliers is not None:
@@ -285,7 +328,7 @@ def entropy_step(boxes: KernelBoxes, scores: Floats, previous: Solution | None =
             continue
         policy, measure = np.zeros((H, X, A)), np.zeros((H, X, A, X))
         steps, objective, gap = entropy.newton(*problem, nu, NEWTON_STEPS, GRADIENT_TOLERANCE, policy, measure)
-        breach = kernel.violation(measure, boxes.lower, boxes.upper, layers.start, layers.sizes)
+        breach = boxes.violation(measure)
         if _accepted(objective, gap, breach):
             full = layers.unpack(policy, 1.0 / A)
             return Solution(layers, full, frozen(measure), objective, gap, breach, steps, method, frozen(nu))
@@ -321,7 +364,7 @@ def barrier_step(boxes: KernelBoxes, losses: Floats, previous: Solution) -> Solu
                 cost, *bounds, nu, NEWTON_STEPS, DECREMENT_TOLERANCE, policy, measure
             )
             total += steps
-        breach = kernel.violation(measure, boxes.lower, boxes.upper, layers.start, layers.sizes)
+        breach = boxes.violation(measure)
         if _accepted(objective, gap, breach):
             full = layers.unpack(policy, 1.0 / A)
             return Solution(layers, full, frozen(measure), objective, gap, breach, total, method, frozen(nu))

@@ -24,6 +24,10 @@ LossEstimator = Literal["corrected", "paper"]
 THRESHOLDS = (2.0**-6, 2.0**12)
 
 
+#: β, how often all that a learner relies on may fail, where none is said.
+FAILURE = 0.1
+
+
 def grid_for(num_episodes: int) -> float:
     """A power of two, at most 1/K (½ for one): rounding to it moves the sum of K rewards, or losses, by at most ½."""
     return 2.0 ** -max(num_episodes - 1, 1).bit_length()
@@ -105,7 +109,7 @@ class Problem:
     bonus: BonusKind = "bernstein"
     mode: str = "practical"  # whose constants
     noise: str = "true"  # or "printed": scales as in the papers, with the guarantee that they truly give
-    epsilon: float | None = None  # None: no privacy
+    epsilon: float | None = None  # without it and without rho: no privacy
     delta: float = 0.0
     trust: str = "joint"  # whom people trust, of `catalog.TRUST`
     neighbours: Neighbours = "replace"
@@ -117,6 +121,7 @@ class Problem:
     reward_range: tuple[float, float] | None = (0.0, 1.0)  # None: without a bound
     losses: str = "private"  # against an adversary: private, or public
     estimator: LossEstimator = "corrected"  # of losses that are seen along the way
+    rho: float | None = None  # zCDP instead of epsilon; delta is then where its epsilon is stated
 
     def scale(self, default: float) -> float:
         return default if self.confidence_scale is None else self.confidence_scale
@@ -124,11 +129,11 @@ class Problem:
     @property
     def failure(self) -> float:
         """β of logarithms in bonuses."""
-        return 0.1 if self.beta is None else self.beta
+        return FAILURE if self.beta is None else self.beta
 
     def width_failure(self, share: float) -> float:
-        """Of the widths of noise: the paper's share of β."""
-        return 0.01 if self.beta is None else min(share * self.beta, 0.5)
+        """Of the widths of noise: the paper's share of β; with our own constants 0.01, unless a β is said."""
+        return 0.01 if self.beta is None and not self.paper else min(share * self.failure, 0.5)
 
     def rate(self, default: float) -> float:
         """Factor on the learning rate of the theorem."""
@@ -156,7 +161,18 @@ class Problem:
         return "paper" if self.noise == "printed" else "true"
 
     @property
+    def private(self) -> bool:
+        return self.epsilon is not None or self.rho is not None
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the budget buys Gaussian noise."""
+        return self.rho is not None or self.delta > 0
+
+    @property
     def budget(self) -> Budget:
+        if self.rho is not None:
+            return Budget.zcdp(self.rho, self.delta or None)
         assert self.epsilon is not None
         return Budget.approximate(self.epsilon, self.delta) if self.delta > 0 else Budget.pure(self.epsilon)
 
@@ -166,7 +182,7 @@ class Problem:
         if self.moments is not None:
             v, u, tau = self.moments.order, self.moments.bound, self.moments.mean
             return (*told, f"public: E|reward|^{1 + v:g} is at most {u:g} and |mean reward| at most {tau:g}")
-        if self.epsilon is not None and self.reward_range is not None:
+        if self.private and self.reward_range is not None:
             low, high = self.reward_range
             return (*told, f"public: rewards lie in [{low:g}, {high:g}], and what lies outside is moved to its ends")
         return told

@@ -12,6 +12,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+#: What `facts` says, in its order.
+FACTS = ("version", "source", "python", "numpy", "numba", "command", "time")
 PACKAGE = Path(__file__).resolve().parent
 
 
@@ -31,14 +33,20 @@ def digest_of(files: Iterable[tuple[str, bytes]]) -> str:
     return state.hexdigest()
 
 
+@cache
+def version_of(package: str) -> str:
+    """Looked up once, for it is read from a file."""
+    return version(package)
+
+
 def facts() -> dict[str, str]:
     """What to write beside a result so that it can be made again."""
     return {
-        "version": version("discreet"),
+        "version": version_of("discreet"),
         "source": source_digest(),
         "python": platform.python_version(),
-        "numpy": version("numpy"),
-        "numba": version("numba"),
+        "numpy": version_of("numpy"),
+        "numba": version_of("numba"),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }

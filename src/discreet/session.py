@@ -10,17 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from discreet.agents.sparse_spotlight import bytes_needed
 from discreet.catalog import Triple
+from discreet.device.losses import Feedback
 from discreet.mdp import Floats
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.people.losses import Feedback, LossSpec
+from discreet.people.losses import LossSpec
 from discreet.planning import Agent, Announcement, Plan
 from discreet.privacy.accounting import Guarantee
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.protocol import Announced, Stream
 from discreet.problem import Problem
 from discreet.releases.reports import Targets
+from discreet.runs import memory
 from discreet.schedules import Schedule, TwoClocks
 
 
@@ -95,6 +98,9 @@ class Session:
         """Open the learner's stream; `feedback`: what is seen of an adversary's losses, where there is one."""
         privatizer: Any = learner.privatizer
         spec, K = statistic(problem, feedback), problem.num_episodes
+        needed = bytes_needed(learner.agent, problem.shape, 1 if problem.pooled else problem.horizon)
+        advice = "take fewer states or steps, pool the steps, or trust one curator, who need not hold all reports"
+        memory.require(needed, f"reports on {problem.num_states:,} states and {problem.num_actions} actions", advice)
         stream = privatizer.open(*((spec,) if isinstance(spec, LossSpec) else (spec, K)), noise)
         return cls(learner.agent, stream, learner.schedule, K, problem.assumptions())
 

@@ -18,7 +18,7 @@ from discreet.privacy.sums.epochs import Epochs
 from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.sums.toeplitz import Toeplitz
 from discreet.privacy.sums.tree import Tree
-from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.local import LocalGaussian, LocalLaplace, LocalSampled
 from discreet.privacy.trust.shuffle import Shuffle
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedTree
 from discreet.releases.counts import Thresholds
@@ -98,6 +98,8 @@ CASES = [
         bounded=False,
     ),
     Case("local-laplace", PURE, LocalLaplace, relations=("replace",)),
+    Case("local-gaussian", ZCDP, LocalGaussian, relations=("replace",)),
+    Case("local-gaussian-approximate", APPROXIMATE, LocalGaussian, relations=("replace",)),
     Case("shuffle", APPROXIMATE, Shuffle, counters=False, linear=False, sums=False, batch=2),
     Case("local-sampled", PURE, LocalSampled, counters=False, linear=False, sums=False, relations=("replace",)),
 ]

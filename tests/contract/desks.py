@@ -56,7 +56,20 @@ def people(count: int, seed: int = 0) -> list[Episodes]:
     ]
 
 
-class Announced:
+class Streaming:
+    """Whatever has one stream, with one guarantee."""
+
+    stream: Any
+
+    def release(self) -> Any:
+        return self.stream.release()
+
+    def parts(self) -> list[Guarantee]:
+        assert self.stream.guarantee.entries == self.stream.ledger
+        return [self.stream.guarantee]
+
+
+class Announced(Streaming):
     """Users who follow an announcement: one for everybody who is added at once."""
 
     bad = bad_records(SPEC)
@@ -74,13 +87,6 @@ class Announced:
         self._batches += 1
         for record in records:
             self.stream.add(record)
-
-    def release(self) -> Any:
-        return self.stream.release()
-
-    def parts(self) -> list[Guarantee]:
-        assert self.stream.guarantee.entries == self.stream.ledger
-        return [self.stream.guarantee]
 
 
 class Truncating(Announced):
@@ -117,7 +123,7 @@ class WithLosses(Announced):
         self.stream.close_losses()
 
 
-class Histogram:
+class Histogram(Streaming):
     """All users at once."""
 
     bad = bad_records(SPEC)
@@ -130,13 +136,6 @@ class Histogram:
         parts = [StepCounts.of(record, SPEC) for record in records]
         T, R = (sum(getattr(part, name) for part in parts) for name in ("transitions", "reward_sums"))
         self.stream.add(StepCounts(T, R, sum(part.num_users for part in parts)))
-
-    def release(self) -> Any:
-        return self.stream.release()
-
-    def parts(self) -> list[Guarantee]:
-        assert self.stream.guarantee.entries == self.stream.ledger
-        return [self.stream.guarantee]
 
 
 class Above(Histogram):
@@ -293,6 +292,15 @@ DESKS = [
         PURE,
         lambda b, n: LocalLosses(b, laplace=True),
         _losses("full"),
+        "local",
+        ("replace",),
+    ),
+    Desk("local-losses-gaussian", ZCDP, lambda b, n: LocalLosses(b), _losses("full"), "local", ("replace",)),
+    Desk(
+        "local-losses-gaussian-bandit",
+        APPROXIMATE,
+        lambda b, n: LocalLosses(b, laplace=True),
+        _losses("bandit"),
         "local",
         ("replace",),
     ),

@@ -200,7 +200,7 @@ def test_shares_divide_the_budget(case, spec):
 def test_equal_settings_are_equal_and_hashable(case):
     by_name = case.privatizer(shares={"rewards": 0.0, "visits": 1.0, "transitions": 2.0})
     in_order = case.privatizer(shares=[1.0, 2.0, 0.0])
-    if case.name != "local-laplace":
+    if case.name[:5] != "local":
         assert by_name == in_order
         assert hash(by_name) == hash(in_order)
     assert case.privatizer() == case.privatizer()
@@ -294,7 +294,7 @@ def test_swapping_one_user_under_the_same_noise_moves_releases_by_her_contributi
         place = int(rng.integers(0, 6))
         worlds = []
         for one in (her, instead):
-            noise = RecordedNoise(NoiseSource.seeded(9)) if case.name != "local-laplace" else NoiseSource.seeded(9)
+            noise = RecordedNoise(NoiseSource.seeded(9)) if case.name[:5] != "local" else NoiseSource.seeded(9)
             stream = case.privatizer().open(spec, 6, noise)
             releases = []
             for user in [*users[:place], one, *users[place + 1 :]]:

@@ -37,6 +37,7 @@ VISIBLE = {
     "tree-smooth": 0.35,
     "toeplitz": 0.15,
     "epochs": 0.4,
+    "local-gaussian": 0.1,
     "one-shot": 0.4,
     "one-shot-gaussian": 0.12,
     "one-hot": 0.87,
@@ -68,7 +69,7 @@ def test_shipped_mechanisms_stand_elsewhere(name: str, settings: dict) -> None:
     assert not audit(name, trials=20_000, seed=1, **settings).refuted
 
 
-def test_the_printed_local_noise_leaks_twice_its_claim() -> None:
+def test_f1_the_printed_local_noise_leaks_twice_its_claim() -> None:
     result = audit("paper-local", 1.0, 200_000)
     assert result.refuted
     assert result.exact == pytest.approx(2.0, rel=1e-9)

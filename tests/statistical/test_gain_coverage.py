@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.offline.comparison import Answer, Question, ask
+from discreet.offline.comparison import Answer, ComparisonQuestion, ask
 from discreet.offline.declaration import Column, Declaration, Grid
 from discreet.people.stays import ENDED, ON, UNKNOWN, Stays
 from discreet.privacy.accounting import Budget
@@ -125,7 +125,7 @@ def asked(kind: str, name: str, seed: int) -> tuple[float, Answer]:
     stays = log_of(w, rng, users, each)
     grid = Grid(declaration, (tuple(range(S - 1)),))
     noise = NoiseSource.seeded(np.random.SeedSequence(key))
-    return truth, ask(stays, grid, actions, Question(declaration, users, alpha, budget), noise)
+    return truth, ask(stays, grid, actions, ComparisonQuestion(declaration, users, alpha, budget), noise)
 
 
 def outcomes(kind: str, first: int = 0, logs: int = LOGS) -> dict[str, list[tuple[float, Answer]]]:

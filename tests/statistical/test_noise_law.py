@@ -6,7 +6,6 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
-import opendp.prelude as dp
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
@@ -14,7 +13,7 @@ from scipy import stats
 from discreet.privacy import noise
 from discreet.privacy.envelope import Envelope, laplace_envelope
 from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
-from oracles_noise import Upper, chi_square_p_value, gaussian_upper, laplace_upper
+from oracles_noise import Upper, chi_square_p_value, gaussian_upper, laplace_upper, opendp_measurement
 
 UPPER: dict[str, Upper] = {"laplace": laplace_upper, "gaussian": gaussian_upper}
 
@@ -100,12 +99,7 @@ def test_tiny_buffers_do_not_bias(monkeypatch: pytest.MonkeyPatch, law: str, sca
 
 
 def opendp_sampler(law: str, scale: float) -> Callable[[int], NDArray[np.int64]]:
-    dp.enable_features("contrib")
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    if law == "laplace":
-        measurement = dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
-    else:
-        measurement = dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
+    measurement = opendp_measurement(law, scale)
     return lambda count: np.array(measurement([0] * count), np.int64)
 
 

@@ -229,8 +229,7 @@ class TestCalibration:
         scale = laplace_scale(sensitivity, epsilon, uses)
         assert laplace_entry("visits", sensitivity, scale, uses, log_ratio=(1 + 1e-10) / scale).cost <= epsilon
         sigma = gaussian_sigma(sensitivity, epsilon, uses)
-        worse = 0.5 * (1 + 2e-10) / sigma**2
-        assert gaussian_entry("visits", sensitivity, sigma, uses, unit_rho=worse).cost <= epsilon
+        assert gaussian_entry("visits", sensitivity, sigma, uses).cost * (1 + 2e-10) <= epsilon
 
     def test_no_budget_no_noise(self):
         assert laplace_scale(2.0, math.inf) == 0.0

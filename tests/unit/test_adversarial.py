@@ -280,7 +280,7 @@ def two_armed(K: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("mode", "K"), [("practical", 4000), ("paper", 800)])
-def test_the_printed_bandit_estimator_fails_where_the_corrected_one_learns(mode, K):
+def test_f18_the_printed_bandit_estimator_fails_where_the_corrected_one_learns(mode, K):
     """After the switch the printed one never tries the other action again: linear regret at every K."""
     mdp = FiniteMDP(np.ones((1, 1, 2, 1)), np.zeros((1, 1, 2)), np.ones(1), 1)
     share = {}
@@ -322,6 +322,8 @@ def test_following_the_leader_is_defeated_by_the_alternating_adversary():
     [
         ("uc-o-reps", {}, 0.15),
         ("uob-lbps", {}, 0.35),
+        ("uc-o-reps", {"mode": "paper"}, 0.25),
+        ("uob-reps", {"mode": "paper"}, 0.45),
         ("private-uc-o-reps", {"epsilon": 10.0}, 0.25),
         ("private-uc-o-reps", {"epsilon": 2.0, "delta": 1e-6}, 0.25),
         ("private-uc-o-reps", {"epsilon": 1.0, "losses": "public"}, 0.2),

@@ -154,7 +154,7 @@ def test_the_state_of_those_who_left_is_worth_nothing_whatever_the_noise_says():
     assert not APVI(absorbing=True).plan(release).value[:, 2].any()
 
 
-def test_the_noise_of_the_paper():
+def test_f4_the_noise_of_dp_apvi_is_that_of_the_paper():
     """σ² = 2H/ρ and b = 4H/ε with known rewards; 3H/ρ and 6H/ε with unknown ones, staged, replace."""
     spec, H = CountSpec(3, 2, 7, pooled=False), 7
     for budget, known, expected in (

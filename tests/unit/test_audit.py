@@ -142,7 +142,7 @@ def test_raw_count_truncation_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("episodes", "at_least"), [(4, 1.28), (16, 4.5), (64, 20.0)])
-def test_truncation_leaks_in_proportion_to_the_number_of_users(episodes: int, at_least: float) -> None:
+def test_f9_truncation_leaks_in_proportion_to_the_number_of_users(episodes: int, at_least: float) -> None:
     exact = MECHANISMS["paper-truncation"].game(Settings(1.0, episodes=episodes)).exact
     assert exact is not None
     assert exact > at_least
@@ -192,7 +192,7 @@ def test_scores_are_likelihood_ratios(privatizer: object, plan: str, victim: int
         assert abs(np.exp(0.8 * sign * score).mean() - 1.0) > 4.5 * weights.std() / 200
 
 
-def test_later_users_react_to_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_f16_later_users_react_to_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
     original = StackedSums.add
 
@@ -218,7 +218,7 @@ def test_a_game_without_the_victim_or_without_sums_is_refused() -> None:
     with pytest.raises(ValueError, match="more episodes"):
         counts_game(Tree(Budget.pure(1.0)), 1.0, "tree", episodes=1)
     game = counts_game(LocalLaplace(Budget.pure(1.0)), 1.0, "one-shot")
-    with pytest.raises(TypeError, match="LocalLaplaceStream"):
+    with pytest.raises(TypeError, match="LocalCounterStream"):
         game.views(0, 10, NoiseSource.secure())
 
 

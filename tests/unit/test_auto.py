@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from discreet.agents.practice import AS_NOW
+from discreet.agents.practice import AS_NOW, merge_states
 from discreet.offline import auto, certificate, fitting
 from discreet.offline.claims import problems_of
-from discreet.offline.declaration import Column, Declaration
+from discreet.offline.declaration import Column, Declaration, Grid
 from discreet.people.counting import LoggedData
 from discreet.people.logs import LogFormat
 from discreet.people.stays import DeclaredLog, read_stays
@@ -57,11 +57,11 @@ def log(users: int, seed: int = 0, good: bool = True) -> pa.Table:
     return pa.table(people(users, seed, good))
 
 
-def plan(users: int, budget: Budget = ONE, **changes) -> auto.Plan:
+def plan(users: int, budget: Budget = ONE, **changes) -> auto.Design:
     options = {key: changes.pop(key) for key in ("neighbours", "safe") if key in changes}
     declaration = declared(**changes)
     neighbours = options.get("neighbours", "replace")
-    return auto.Plan(declaration, declaration.grid(users, budget, neighbours), users, budget, **options)
+    return auto.Design(declaration, declaration.grid(users, budget, neighbours), users, budget, **options)
 
 
 # Parts and their price ----------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_steps_are_counted_as_the_database_counts_them(gaussian, pooled):
     declaration = replace(declared(episodes_per_user=2, pooled=pooled), horizon=3)
     budget = Budget.zcdp(1e4) if gaussian else Budget.pure(1e3)
     grid = declaration.grid(60, budget)
-    made = auto.Plan(declaration, grid, 60, budget)
+    made = auto.Design(declaration, grid, 60, budget)
     opened = DeclaredLog(table, declaration)
     engine, form = opened.gridded(grid)
     form = replace(form, first_visits=made.first_visits)
@@ -209,6 +209,115 @@ def test_a_log_in_which_nothing_counts_is_learned_from():
         stays = read_stays(pa.table(table), declared())
         found = auto.learn(stays, plan(40, Budget.pure(200.0), safe=safe), NoiseSource.seeded(0))
         assert found.actions.shape[0] == 4
+
+
+def test_names_are_split_off_one_by_one_and_gaps_with_them():
+    """Range: after every fine bin. Two names: one split says all. Three, or two and what is missing: each alone."""
+    states = (
+        Column("x", 0.0, 1.0, edges=(0.5,)),
+        Column("two", names=("A", "B")),
+        Column("gaps", names=("A", "B"), missing=True),
+        Column("three", names=("A", "B", "C")),
+    )
+    columns, thresholds = auto.candidates(replace(declared(), states=states))
+    by_column = [thresholds[columns == c].tolist() for c in range(4)]
+    assert by_column == [list(range(states[0].num_fine - 1)), [0], [-1, -2, -3], [-1, -2, -3]]
+
+
+def test_a_practice_that_depends_on_one_name_is_found_and_its_folder_verifies(tmp_path):
+    rng = np.random.default_rng(0)
+    n = 4_000 * 4
+    ward = rng.integers(0, 5, n)
+    table = people(4_000) | {"ward": np.array(["A", "B", "C", "D", "E"])[ward]}
+    table["action"] = np.where(ward == 2, "treat", "wait")
+    what = replace(declared(), states=(Column("ward", names=("A", "B", "C", "D", "E")), *COLUMNS[:2]))
+    fitted = fitting.fit(pa.table(table), what, Budget.pure(2.0), safe=True)
+    answers = [fitted.policy.act({"ward": name, "x": 0.3, "y": 0.3}, step=0) for name in "ABCDE"]
+    assert answers == ["wait", "wait", "treat", "wait", "wait"]
+    fitted.save(tmp_path / "policy")
+    assert certificate.verify(tmp_path / "policy").problems == ()
+
+
+# Coarser readings ---------------------------------------------------------------------------------------------------
+
+
+def test_coarser_readings_are_a_public_rule():
+    """Five and three bins, one for what is missing, and names: edges are taken out, names and gaps are not merged."""
+    states = (
+        Column("x", 0.0, 1.0, edges=(0.2, 0.4, 0.6, 0.8)),
+        Column("y", 0.0, 1.0, edges=(0.3, 0.6), missing=True),
+        Column("ward", names=("A", "B", "C")),
+    )
+    what = replace(declared(), states=states)
+    grid = Grid(what, tuple(column.cuts(bins) for column, bins in zip(states, (5, 3, 3), strict=True)))
+    assert grid.num_states == 5 * 4 * 3
+    groups = auto.mergers(grid)
+    assert groups[0] is None
+    places = np.stack(np.unravel_index(np.arange(60), (5, 4, 3)), axis=1)
+    halved = np.array([0, 0, 1, 1, 2]), np.array([0, 0, 1, 2]), np.arange(3)
+    everything = np.arange(5), np.arange(4), np.arange(3)
+    nothing = np.zeros(5, int), np.zeros(4, int), np.zeros(3, int)
+    due = [halved]
+    for j in range(3):
+        due += [[halved[i] if i == j else everything[i] for i in range(3)]]
+        due += [[everything[i] if i == j else nothing[i] for i in range(3)]]
+        due += [[nothing[i] if i == j else everything[i] for i in range(3)]]
+    codes = [sum(100**i * part[places[:, i]] for i, part in enumerate(parts)) for parts in due]
+    partitions = {frozenset(frozenset(np.flatnonzero(code == c)) for c in set(code.tolist())) for code in codes}
+    found = {frozenset(frozenset(np.flatnonzero(group == c)) for c in set(group.tolist())) for group in groups[1:]}
+    assert found == partitions - {frozenset(frozenset([s]) for s in range(60))}  # names halved are the grid as it is
+    assert len(groups) == 1 + len(found) == 10
+    assert auto.mergers(Grid(what, ((), (), ()))) == [None]
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_states_that_are_merged_are_counted_together(pooled):
+    """Without noise the merged histogram is that of a log in which they were one state all along."""
+    what = replace(declared(pooled=pooled), states=COLUMNS[:1])
+    free, stays = Budget.pure(math.inf), read_stays(log(300), what)
+    fine, coarse = (auto.Design(what, Grid(what, (what.states[0].cuts(n),)), 300, free) for n in (4, 2))
+    half = replace(coarse, grid=Grid(what, (what.states[0].cuts(4)[1:2],)))
+    release = auto.released_steps(stays, fine, NoiseSource.seeded(0))
+    merged = merge_states(release, np.array([0, 0, 1, 1]))
+    direct = auto.released_steps(stays, half, NoiseSource.seeded(0))
+    np.testing.assert_allclose(merged.values, direct.values, atol=1e-9)
+    assert merged.cells.shape == direct.cells.shape
+    np.testing.assert_array_equal(merged.cells.admitted, direct.cells.admitted)
+
+
+def test_coarser_readings_are_asked_about_where_the_choice_can_tell_them_apart(monkeypatch):
+    """15 % of ε = 1 and 6,667 people: 1,000. Below, the grid as it is stands alone."""
+    asked = []
+    monkeypatch.setattr(auto.GainChoice, "choose", lambda self, gains, unit, source: asked.append(len(gains)) or 0)
+    for users in (6_600, 6_700):
+        made = plan(users)
+        auto.learn(read_stays(log(users), made.declaration), made, NoiseSource.seeded(0))
+    assert asked == [2, 1 + len(auto.mergers(made.grid))]
+    assert not plan(10_000, Budget.approximate(1.0, 1e-6)).asks_much
+    assert plan(100_000, Budget.approximate(1.0, 1e-6)).asks_much
+
+
+def test_noise_of_merged_states_is_that_of_its_parts():
+    plan_of = plan(6_000)
+    release = auto.released_steps(read_stays(log(6_000), plan_of.declaration), plan_of, NoiseSource.seeded(0))
+    S, others = release.cells.num_states, release.cells.num_successors - release.cells.num_states
+    group = np.arange(S) // 2
+    merged = merge_states(release, group)
+    n = int(group.max()) + 1
+    assert merged.variance == pytest.approx(release.variance * S / n * (S + others) / (n + others))
+    assert merged.width == pytest.approx(release.width * math.sqrt(merged.variance / release.variance))
+    assert merged.values.sum() == pytest.approx(release.values.sum())
+
+
+def test_a_column_that_says_nothing_is_read_away():
+    """Two columns that mean nothing thin out the log: the first one alone is read right where all of them are not."""
+    made = replace(plan(6_000), budget=Budget.pure(2.0))
+    stays = read_stays(log(6_000, good=False), made.declaration)
+    release = auto.released_steps(stays, made, NoiseSource.seeded(4))
+    best = np.where(np.arange(32) // 8 >= 2, 0, 1)
+    right = [(auto.planned_in(release, group).actions == best).mean() for group in auto.mergers(made.grid)]
+    assert made.grid.bins == (4, 4, 2)
+    assert max(right) == 1.0 > right[0] + 0.2
 
 
 # The certificate ----------------------------------------------------------------------------------------------------

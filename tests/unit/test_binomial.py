@@ -13,7 +13,6 @@ from scipy import stats
 
 from discreet.privacy import binomial
 from discreet.privacy.binomial import (
-    basic_bits,
     composed_loss,
     delta_of,
     epsilon_of,
@@ -23,7 +22,7 @@ from discreet.privacy.binomial import (
     printed_bits,
     two_sided_quantile,
 )
-from oracles_shuffle import accountant_epsilon, exact_delta
+from oracles_shuffle import accountant_epsilon, basic_bits, exact_delta
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from discreet.privacy.sums.tree import Tree
 from discreet.privacy.trust.local import LocalLaplace, LocalSampled
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree
 from discreet.runs import feasibility
-from discreet.runs.feasibility import calibrate, calibrate_losses, forecast_noise
+from discreet.runs.feasibility import calibrate, forecast_noise
 from discreet.schedules import EveryEpisode, GeometricEpochs
 
 
@@ -185,7 +185,7 @@ def test_json_is_strict_and_complete():
         ({"model": "shuffled"}, "unknown model 'shuffled'"),
         ({"schedule": "never"}, "unknown schedule 'never'"),
         ({"model": "local", "neighbours": "zero-out"}, "must be 'replace'"),
-        ({"model": "local", "delta": 1e-6}, "pure epsilon"),
+        ({"model": "local", "delta": 1e-6, "rho": 0.1}, "either epsilon (with or without delta) or rho"),
     ],
 )
 def test_bad_input_is_refused(options, message):
@@ -209,7 +209,7 @@ def test_one_targeted_report_per_user_needs_fewer_users_than_counts():
 
 def test_whole_loss_tables_move_by_all_their_cells():
     """S=2, A=3, H=4: X·A = 24 cells; 63 prefixes, so 6 levels; a third of ε each: scale 24·6·3 in natural units."""
-    found = calibrate_losses(2, 3, 4, 64, 1.0, schedule="every")
+    found = calibrate(2, 3, 4, 64, 1.0, schedule="every", losses=True)
     losses = found.families["losses"]
     units = 1 / found.grid
     assert losses.l1 == 24 * units
@@ -218,8 +218,8 @@ def test_whole_loss_tables_move_by_all_their_cells():
     assert found.families["T"].l1 == 6  # 2(H−1): the last step leads nowhere
     assert found.guarantee.epsilon == 1.0
     assert not found.forecast.feasible
-    assert calibrate_losses(2, 3, 4, 10**6, 5.0).forecast.feasible
+    assert calibrate(2, 3, 4, 10**6, 5.0, losses=True).forecast.feasible
     assert set(found.to_json()["families"]) == {"N", "T", "losses"}
-    halves = calibrate_losses(2, 3, 4, 64, 1.0)
+    halves = calibrate(2, 3, 4, 64, 1.0, losses=True)
     assert set(halves.families) == {"T", "losses"}
     assert halves.families["losses"].scale == pytest.approx(24 * 2 * units, rel=1e-6)

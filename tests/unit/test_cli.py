@@ -15,9 +15,11 @@ from typer.testing import CliRunner
 from discreet import catalog
 from discreet.cli import app, running
 from discreet.cli.listing import markdown_page
-from discreet.cli.terminal import compilation_notice, mistake, seed_list
+from discreet.cli.terminal import compilation_notice, mistake
 from discreet.envs.registry import ENVIRONMENTS
+from discreet.offline import certificate
 from discreet.runs import experiment, results
+from discreet.runs.seeds import seed_list
 
 SMALL = ["--states", "3", "--horizon", "3", "--episodes", "200"]
 PROGRAM = [sys.executable, "-c", "from discreet.cli import main; main()"]
@@ -197,24 +199,39 @@ def test_plot_draws_and_says_where(tmp_path):
     picture = tmp_path.parent / f"{tmp_path.name}-regret.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert str(picture) in result.stdout.replace("\n", "")
-    invoke("plot", tmp_path, "--out", tmp_path / "pictures" / "curves.svg")
-    assert "<svg" in (tmp_path / "pictures" / "curves.svg").read_text()
+    invoke("plot", tmp_path, "--out", tmp_path.parent / "pictures" / "curves.svg")
+    assert "<svg" in (tmp_path.parent / "pictures" / "curves.svg").read_text()
+    assert "lies among the results" in refused("plot", tmp_path, "--out", tmp_path / "pictures" / "curves.svg")
+    assert [path.suffix for path in tmp_path.iterdir()] == [".parquet"]
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
     assert "broken.parquet" in refused("plot", tmp_path)
 
 
 def test_the_demo_compares_every_learner(tmp_path):
-    result = invoke("demo", "--out", tmp_path, "--episodes", "60", "--seeds", "0:2")
-    assert (tmp_path.parent / f"{tmp_path.name}-regret.png").stat().st_size > 10_000
-    assert {row.settings["algorithm"] for row in results.read(tmp_path)} == {
+    out = tmp_path / "demo"
+    result = invoke("demo", "--out", out, "--episodes", "60", "--seeds", "0:2")
+    assert {row.settings["algorithm"] for row in results.read(out)} == {
         name
         for name, entry in catalog.ALGORITHMS.items()
         if entry.models[0] == "joint" and entry.runner == "online" and not entry.staged
     }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["demo", "demo-policy", "demo-report.html"]
     assert "not a private release" in result.stdout
-    assert "-regret.png" in result.stdout
+    plain = result.stdout.replace("\n", "")
+    assert str(tmp_path / "demo-report.html") in plain
+    assert str(tmp_path / "demo-policy" / "certificate.html") in plain
+    assert "Learning curves" in (tmp_path / "demo-report.html").read_text()
+    assert certificate.verify(tmp_path / "demo-policy", allow_simulation=True).consistent
     budgets = {e.algorithm: e.epsilon for e in running.demo_experiments(60)}
     assert all((budgets[name] is not None) == catalog.ALGORITHMS[name].private for name in budgets)
+
+
+def test_the_demo_learns_from_a_log_what_its_people_do_not_do(tmp_path):
+    said = running.demo_fit(running.DEMO_USERS, tmp_path / "policy")
+    now, then, best = map(float, re.findall(r"\d\.\d\d", said))
+    assert now < 0.2 < 0.99 * best < then <= best
+    again = running.demo_fit(running.DEMO_USERS, tmp_path / "policy")  # in the same folder
+    assert again == said
 
 
 # Lists --------------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from discreet.offline.certificate import DIGESTS, HTML, JSON, _dumped, digest, p
 from discreet.offline.declaration import COLUMN_KEYS, KEYS, Column
 from discreet.offline.template import template
 from discreet.people.checking import check
+from oracles_offline import full_stays
 
 H, USERS = 6, 4000
 STATES = ("map:20..140/edges:65,75,95", "lactate:0..20/log,missing", "ward:{A,B,C}")
@@ -494,8 +495,7 @@ def test_check_of_numbered_states_says_what_fit_says(tmp_path):
     rng = np.random.default_rng(0)
     n, steps = 40, 3
     table = {
-        "user": np.repeat(np.arange(n), steps),
-        "step": np.tile(np.arange(steps), n),
+        **full_stays(n, steps),
         "state": rng.integers(0, 5, n * steps),
         "action": rng.integers(0, 2, n * steps),
         "reward": rng.normal(0.5, 1, n * steps),

@@ -200,6 +200,7 @@ STATE = '[[state]]\nname = "x"\n'
 WHOLE = STATE + "range = [0, 1]\n"
 WRONG = {
     "horizn = 3\nactions = 2\n": "did you mean 'horizon'",
+    'next_state = "after"\n' + BOTH + WHOLE: "a step leads to the next row of its stay, so leave it out",
     BOTH + STATE + "rnage = [0, 1]": "did you mean 'range'",
     BOTH + "[[state]]\nrange = [0, 1]": "without a name",
     BOTH + STATE: "neither a range nor names",

@@ -271,3 +271,25 @@ def test_the_session_of_own_problems_works(capsys):
     exec(block("docs/own-problems.md", "python session"), found)
     assert capsys.readouterr().out == "joint DP, ε = 1 per user, replace-one\n"
     assert found["session"].ended
+
+
+def test_the_commands_of_reports_work(tmp_path, monkeypatch):
+    """All but the one that waits for somebody to look; with fewer people and seeds."""
+    monkeypatch.chdir(tmp_path)
+    commands = [line for text in blocks("docs/reports.md") for line in text.splitlines()]
+    assert [line for line in commands if "explore" in line]
+    for line in commands:
+        program, command, *words = shlex.split(line)
+        assert program == "discreet"
+        if command == "explore":
+            assert CliRunner().invoke(app, [command, *words, "--help"]).exit_code == 0
+            continue
+        few = ["--seeds", "0:2", "--episodes", "50"] if command == "run" else []
+        words = [word for word in words if word not in ("--seeds", "0:5")] if few else words
+        done = CliRunner().invoke(app, [command, *words, *few])
+        assert done.exit_code == 0, (line, done.output)
+    assert {"report.html", "results-report.html", "figures"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"^```\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)

@@ -166,6 +166,24 @@ def test_thresholds_by_hand():
     assert even(10, 4) == [3, 3, 2, 2]
 
 
+def test_r9_stages_of_apeve_are_powers_of_the_number_of_users():
+    """K^{1/2}, K^{3/4}, K^{7/8}, … users per batch; its threshold has E = 1 where there is no noise."""
+    K, structure = 10_000, PublicStructure(np.array([1.0, 0.0]))
+    problem = Problem(2, 2, 2, K, mode="paper", structure=structure)
+    agent = algorithm("apeve").build(problem).agent
+    policies = Policies.of((2, 2, 2), structure)
+    assert [agent.length(policies, b) for b in (1, 2, 3)] == [100, 1000, 3163]
+    doubling = replace(agent, roots=False)
+    assert [doubling.length(policies, b) for b in (1, 2, 3)] == [8, 16, 32]
+    extra = agent.threshold((2, 2, 2), 1000, 0.0) - doubling.threshold((2, 2, 2), 1000, 0.0)
+    assert extra == pytest.approx(2 * 2**3 * 2**2 * 2**5 * agent.iota((2, 2, 2)) / 1000)
+    mdp = random_mdp(0)
+    plans = played(mdp, agent, algorithm("apeve").build(problem).privatizer, K, 0)
+    sizes = {plan.announcement.number: plan.announcement.users for plan in plans}
+    assert sum(sizes.values()) == K
+    assert list(sizes.values())[:6] == [50, 50, 100, 500, 500, 1000]
+
+
 def test_fewer_users_than_one_stage_are_refused():
     mdp = random_mdp(0)
     agent = PolicyElimination(15, PublicStructure(mdp.initial))

@@ -14,7 +14,7 @@ from discreet.cli import app
 from discreet.mdp import FiniteMDP
 from discreet.privacy.accounting import Budget
 from discreet.runs.experiment import Experiment, Setting
-from discreet.runs.feasibility import calibrate, calibrate_losses, forecast_fit
+from discreet.runs.feasibility import calibrate, forecast_fit
 
 SIZES = {"states": 6, "horizon": 20, "episodes": 20_000}  # RiverSwim: two actions
 
@@ -58,7 +58,7 @@ def test_u7_losses_are_calibrated_as_they_are_learned(schedule, mode, delta):
     S, A, H, K = 3, 2, 4, 900
     rows = np.random.default_rng(0).dirichlet(np.ones(S), size=(1, S, A))
     everywhere = FiniteMDP(rows, np.full((1, S, A), 0.5), np.full(S, 1 / S), H)
-    found = calibrate_losses(S, A, H, K, 1.0, delta, schedule).forecast
+    found = calibrate(S, A, H, K, 1.0, delta, schedule=schedule, losses=True).forecast
     said = Experiment("private-uc-o-reps", env=everywhere, episodes=K, epsilon=1.0, delta=delta, mode=mode)
     run = Setting.of(said).forecast()
     assert (found.verdict, found.feasible, found.signal) == (run.verdict, run.feasible, run.signal)
@@ -107,8 +107,8 @@ def test_every_answer_says_how_many_people_would_do():
     few = calibrate(6, 2, 20, 20_000, 1.0).forecast
     assert few.users_needed > 20_000
     assert calibrate(6, 2, 20, few.users_needed, 1.0).forecast.feasible
-    losses = calibrate_losses(3, 2, 4, 900, 1.0).forecast
-    assert calibrate_losses(3, 2, 4, losses.users_needed, 1.0).forecast.feasible
+    losses = calibrate(3, 2, 4, 900, 1.0, losses=True).forecast
+    assert calibrate(3, 2, 4, losses.users_needed, 1.0, losses=True).forecast.feasible
     log = discreet.LogFormat(3, 2, 4)
     fit = forecast_fit(log, Budget.pure(1.0), 10)
     assert forecast_fit(log, Budget.pure(1.0), fit.users_needed).feasible

@@ -16,7 +16,8 @@ from discreet import theory
 from discreet.cli import app
 from discreet.cli.reproducing import numbers, table
 from discreet.runs import figures, results, verdicts
-from discreet.runs.figures import Cell, Fit, Work
+from discreet.runs.figures import Cell, Constants, Fit, Search, Work
+from oracles import tool
 
 
 def invoke(*arguments: object, code: int = 0):
@@ -37,8 +38,7 @@ def small(monkeypatch):
     """Two forms of one learner, two constants to choose from."""
     chosen = [Cell("pooled", "value iteration", "none", None), Cell("pooled", "value iteration", "joint", 1.0)]
     monkeypatch.setattr(figures, "cells", lambda quick: iter(chosen))
-    monkeypatch.setattr(figures, "SCALES", {"pooled": (0.03, 3.0)})
-    monkeypatch.setattr(figures, "TUNING_SEEDS", (5000,))
+    monkeypatch.setattr(figures, "QUICK", Search((0.03, 3.0), (1.0,), (5000,)))
     return chosen
 
 
@@ -87,7 +87,7 @@ def test_r3_the_table_is_made_of_the_runs_beside_it(tmp_path, small):
     rows, runs = read(tmp_path / "wzcw23-figure-4.csv"), results.read(tmp_path / "runs")
     assert [(row["model"], row["epsilon"]) for row in rows] == [("none", ""), ("joint", "1.0")]
     for cell, row in zip(small, rows, strict=True):
-        by_scale = {c: cell.experiment(400, c).id for c in (0.03, 3.0)}
+        by_scale = {c: cell.experiment(400, Constants(c, None)).id for c in (0.03, 3.0)}
         searched = {c: [r.regret[-1] for r in runs if (r.id, r.seed) == (name, 5000)] for c, name in by_scale.items()}
         assert all(len(regret) == 1 for regret in searched.values())
         assert float(row["c"]) == min(searched, key=lambda c: searched[c])
@@ -118,9 +118,33 @@ def test_all_learners_budgets_and_forms_are_in_the_figure():
     assert len(full) == 3 * 2 * 5
     assert len(quick) == 2 * 2 * 5
     assert quick == {cell for cell in full if cell.form != "printed"}
-    said = Cell("printed", "policy optimisation", "local", 0.5).experiment(20_000, 0.1)
+    said = Cell("printed", "policy optimisation", "local", 0.5).experiment(20_000, Constants(0.1, 10.0))
     assert (said.algorithm, said.mode, said.pooled, said.model) == ("private-heavy-ucbpo", "paper", False, "local")
-    assert (said.epsilon, said.alpha, said.confidence_scale) == (0.5, 2.0, 0.1)
+    assert (said.epsilon, said.alpha, said.confidence_scale, said.rate_scale) == (0.5, 2.0, 0.1, 10.0)
+
+
+def test_r3_every_c_is_tried_with_every_rate_and_the_search_is_stated():
+    search = figures.SEARCHES["pooled"]
+    assert len(search.constants("value iteration")) == len(search.scales) == 5
+    assert len(set(search.constants("policy optimisation"))) == len(search.scales) * len(search.rates) == 25
+    assert all(constants.rate is None for constants in search.constants("value iteration"))
+    stated = figures.FIGURES["wzcw23-figure-4"].setting
+    for each in (*figures.SEARCHES.values(), figures.QUICK):
+        assert str(each) in stated
+        assert min(each.seeds) >= figures.TUNING
+    assert {cell.search(False) for cell in figures.cells(False)} == set(figures.SEARCHES.values())
+
+
+def test_r3_the_rate_of_policy_optimisation_is_the_one_with_the_least_regret(tmp_path, monkeypatch):
+    cell = Cell("pooled", "policy optimisation", "none", None)
+    monkeypatch.setattr(figures, "QUICK", Search((0.03,), (0.01, 30.0), (5000,)))
+    work = Work(tmp_path, (0,), quick=True)
+    assert figures.tuned(cell, 2000, work, lambda _: None) == Constants(0.03, 30.0)
+    searched = results.read(tmp_path / "runs")
+    assert len(searched) == 2
+    regret = {run.id: float(run.regret[-1]) for run in searched}
+    slow, fast = (cell.experiment(2000, Constants(0.03, rate)).id for rate in (0.01, 30.0))
+    assert regret[fast] < 0.5 * regret[slow]
 
 
 def test_the_second_half_is_measured_against_the_random_policy_there():
@@ -170,6 +194,15 @@ def test_r3_verdicts_on_heavy_tails_follow_from_the_numbers():
     noisy = [heavy("none", 0.0, 0.1), heavy("joint", 0.1, 0.4, 0.5, sd=0.4), heavy("joint", 0.1, 0.2, 1.0, sd=0.4)]
     assert "cannot be told apart" in verdicts.heavy(noisy)[2]
     assert "cannot be told apart" in verdicts.heavy([{**row, "ratio_sd": None} for row in noisy])[2]
+    (short,) = verdicts.heavy_summary([*good, heavy("local", 0.7, 0.8, 1.0)])
+    assert "negligible at the end in 1 of 2 curves, and nothing is learned in 0" in short
+    assert "stays high in 1 of 1, because nothing is learned in 0" in short
+    assert "a smaller budget clearly costs more in 1 of 1 pairs" in short
+    (short,) = verdicts.heavy_summary(
+        [heavy("none", 0.01, 0.1), heavy("joint", 1.0, 1.0, 0.5), heavy("joint", 0.99, 1.0, 1.0)]
+    )
+    assert "in 0 of 2 curves, and nothing is learned in 2" in short
+    assert short.endswith("in 0 of 0 pairs in which anything is learned.")
     (alone,) = verdicts.heavy([heavy("none", 0.99, 1.0), heavy("joint", 0.9, 0.9, 1.0)])
     assert "nothing is learned even without privacy" in alone
     assert "price is negligible" in verdicts.heavy([heavy("none", 0.0, 0.1), heavy("local", 0.04, 0.2, 1.0)])[0]
@@ -180,7 +213,7 @@ def test_the_printed_form_goes_the_whole_way(tmp_path, small, monkeypatch):
         Cell("printed", "policy optimisation", model, epsilon) for model, epsilon in (("none", None), ("joint", 1.0))
     ]
     monkeypatch.setattr(figures, "cells", lambda quick: iter(chosen))
-    monkeypatch.setattr(figures, "SCALES", {"printed": (0.01,)})
+    monkeypatch.setattr(figures, "SEARCHES", {"printed": Search((0.01,), (1.0,), (5000,))})
     invoke("wzcw23-figure-4", "--episodes", 50, "--seeds", "0", "--out", tmp_path)
     assert [row["form"] for row in read(tmp_path / "wzcw23-figure-4.csv")] == ["printed", "printed"]
 
@@ -252,8 +285,20 @@ def linear(learner, gap, users=1000, rho=None, sd=0.1):
 def test_r4_convergence_is_judged_at_the_largest_log(private, plain, verdict):
     rows = [linear("vapvi", plain), linear("vapvi", 4.0, 5), linear("dp-vapvi", private, rho=1.0)]
     (said,) = verdicts.linear_price([*rows, linear("dp-vapvi", 4.0, 5, rho=1.0)])
+    converged = 1 if verdict.startswith("converges") else 0
+    (short,) = verdicts.linear_summary([*rows, linear("dp-vapvi", 4.0, 5, rho=1.0)])
+    assert short.endswith(f"converged to VAPVI in {converged} of 1 (instance, budget) pairs at 1,000 users.")
     assert "1,000 users" in said
     assert verdict in said
+
+
+def test_r4_convergence_is_also_judged_at_the_largest_log_of_print():
+    sizes = (100, 1000, 10_000)
+    rows = [linear("vapvi", 0.1, n) for n in sizes] + [linear("dp-vapvi", 300 / n, n, 1.0) for n in sizes]
+    said = verdicts.linear_price(rows)
+    assert [re.findall("([0-9,]+) users", line) for line in said] == [["1,000"], ["10,000"]]
+    (short,) = verdicts.linear_summary(rows)
+    assert "1 of 1 (instance, budget) pairs at 1,000 users and 1 of 1 (instance, budget) pairs at 10,000" in short
 
 
 def test_r4_the_order_is_counted_against_both_forms_of_pevi():
@@ -293,6 +338,11 @@ def test_the_table_of_dp_ucbvi_is_computed_from_its_theorems(tmp_path):
     assert ("PUCB", "local") not in rows
     assert ("LDP-OBI", "joint") not in rows
     assert len(rows) == 10
+    assert {learner: rows[learner, model]["bonus"] for learner, model in rows} == {
+        **dict.fromkeys(("PUCB", "LDP-OBI", "Private-UCB-PO", "Private-UCB-VI"), "Hoeffding"),
+        "DP-UCBVI": "Bernstein",
+        "every learner": "",
+    }  # the six lines of the printed table
     S, A, H, T = 6, 2, 20, 20 * 10**6
     assert float(rows["DP-UCBVI", "joint"]["value"]) == pytest.approx((S * A * H**2 * T) ** 0.5 + S**2 * A * H**3)
     local = (S**2 * A * H**3 * T) ** 0.5 + S**2 * A * (H**5 * T) ** 0.5
@@ -335,6 +385,7 @@ def test_a_table_for_the_eye_keeps_every_column_whole():
 # The page -----------------------------------------------------------------------------------------------------------
 
 PAGE = (Path(__file__).parents[2] / "docs" / "figures.md").read_text()
+PAGES = tool("results_figures")
 
 
 @pytest.mark.parametrize("name", ["qw23-table-1", "bzzdtcc24-table-1"])
@@ -347,18 +398,100 @@ def test_the_page_has_the_tables_of_theorems_as_computed(tmp_path, name):
         assert f"{start} {row['value']:,.4g} | {row['every_policy']:,.4g} |" in PAGE
 
 
+@pytest.mark.parametrize("path", list(PAGES.blocks()), ids=lambda path: path.name)
+def test_r3_r4_every_claim_about_a_figure_is_what_its_table_says(path):
+    """Tables, summaries and verdicts of the pages, from the tables in docs/figures."""
+    page = path.read_text()
+    assert page == PAGES.written(page, PAGES.blocks()[path]), "run python benchmarks/results_figures.py"
+    for picture in re.findall(r"\]\((figures/[\w-]+\.png)\)", page):
+        assert (path.parent / picture).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", [PAGES.HEAVY, PAGES.PRICE, PAGES.BUDGETS])
+def test_r3_r4_verdicts_in_full_are_what_their_tables_say(name):
+    assert (PAGES.TABLES / f"{name}.txt").read_text() == PAGES.told(name)
+
+
+def test_r3_r4_the_tables_of_the_page_are_whole():
+    """All curves of the figure but slow ones that are named; both instances, all sizes and budgets; ten seeds."""
+    heavy = PAGES.rows_of("wzcw23-figure-4")
+    missing = PAGES.missing_curves(heavy)
+    assert all(each.startswith("printed, ") for each in missing)
+    assert len(missing) + len(heavy) == len(list(figures.cells(False)))
+    assert all(row["seeds"] == 10 for row in heavy if row["form"] != "printed")
+    for row in heavy:
+        search = figures.SEARCHES["printed" if row["form"] == "printed" else "pooled"]
+        assert Constants(row["c"], row["rate"]) in search.constants(row["learner"])
+    work = Work(Path(), tuple(range(10)))
+    for panel in "ab":
+        rows = PAGES.rows_of(f"qw22-figure-1{panel}")
+        assert {Fit(*(row[name] for name in Fit.__dataclass_fields__)) for row in rows} == set(
+            figures.fits(panel, work)
+        )
+        assert all(row["seeds"] == 10 for row in rows)
+
+
+def test_r4_the_page_of_offline_results_agrees_with_the_figure():
+    """One instance of Figure 1 stands there as well, with the prose that is read off it."""
+    page = (Path(__file__).parents[2] / "docs" / "results-offline.md").read_text()
+    rows = [row for row in PAGES.rows_of("qw22-figure-1a") if row["instance"] == 0]
+    names = {
+        "pevi, theory": ("pevi", "printed"),
+        "pevi, theory × .001": ("pevi tuned", "printed"),
+        "vapvi, paper": ("vapvi", "printed"),
+        "vapvi, practical": ("vapvi", "practical"),
+        "dp-vapvi, paper, ρ = 1": ("dp-vapvi", "printed"),
+        "dp-vapvi, practical, ρ = 1": ("dp-vapvi", "practical"),
+    }
+    gaps = {
+        label: {row["users"]: row["gap"] for row in rows if (row["learner"], row["form"]) == form}
+        for label, form in names.items()
+    }
+    for label, by_size in gaps.items():
+        assert f"| {label} | {' | '.join(f'{by_size[n]:.3f}' for n in sorted(by_size))} |" in page
+    private, plain, pevi = gaps["dp-vapvi, paper, ρ = 1"], gaps["vapvi, paper"], gaps["pevi, theory"]
+    assert all(plain[n] < private[n] < pevi[n] for n in (300, 1000, 10_000))  # "comes out from 300 users on"
+    assert all(private[n] < plain[n] for n in (20, 100))
+    assert f"DP-VAPVI is {private[10_000] / plain[10_000]:.0f} times behind" in " ".join(page.split())
+
+
+def test_what_the_page_says_of_the_search_is_the_search():
+    text = " ".join(PAGE.split())
+    for search in figures.SEARCHES.values():
+        for values in (search.scales, search.rates):
+            assert "{" + ", ".join(f"{x:g}".removeprefix("0") for x in values) + "}" in text
+    staged = next(row for row in PAGES.rows_of("wzcw23-figure-4") if (row["form"], row["epsilon"]) == ("staged", 1.0))
+    assert staged["noise"] > 5 * staged["count"]  # "several times larger"
+    pooled = next(row for row in PAGES.rows_of("wzcw23-figure-4") if (row["form"], row["epsilon"]) == ("pooled", 1.0))
+    assert (pooled["count"] / staged["count"], pooled["noise"]) == (pytest.approx(10, rel=0.1), staged["noise"])
+
+
 def test_the_page_has_what_is_measured(tmp_path):
     """Two rows of the first table and one of the others are made again."""
-    work = Work(tmp_path, (0, 1, 2))
+    work = Work(tmp_path, tuple(range(10)))
     for learner in figures.LEARNERS:
         cell = Cell("pooled", learner, "none", None)
-        (scale,) = re.findall(rf"^\| pooled \| {learner} \| none \| ([0-9.]+) \|", PAGE, re.M)
-        runs = figures.kept(cell.experiment(20_000, float(scale)), work.seeds, work, lambda _: None)
-        row = figures.heavy_row(cell, float(scale), runs)
-        assert f"| {scale} | {row['ratio']:.3f} ± {row['ratio_sd']:.3f} | {row['late']:.3f} ± " in PAGE
+        kept = verdicts.one(PAGES.rows_of("wzcw23-figure-4"), form="pooled", learner=learner, model="none")
+        assert kept is not None
+        constants = Constants(kept["c"], kept["rate"])
+        runs = figures.kept(cell.experiment(20_000, constants), work.seeds, work, lambda _: None)
+        row = figures.heavy_row(cell, constants, runs)
+        for name in ("ratio", "ratio_sd", "late", "late_sd", "count", "noise"):
+            assert row[name] == pytest.approx(kept[name], rel=1e-6), name
     fit = Fit("vapvi", "practical", None, 1, 20)
     row = figures.linear_row(fit, [figures.fitted(fit, seed) for seed in work.seeds])
-    assert PAGE.count(f"| 1 | vapvi, practical | {row['gap']:.3f} ± {row['gap_sd']:.3f} |") == 2
+    for name in ("qw22-figure-1a", "qw22-figure-1b"):
+        kept = verdicts.one(PAGES.rows_of(name), learner="vapvi", form="practical", instance=1, users=20)
+        assert kept is not None
+        assert row["gap"] == pytest.approx(kept["gap"], rel=1e-6)
+
+
+def test_a_table_is_read_back_as_it_was():
+    rows = [
+        {"name": "a", "n": 3, "x": 0.1, "none": None, "yes": True},
+        {"name": "b", "n": 4, "x": 1e-9, "none": None, "yes": False},
+    ]
+    assert figures.from_csv(figures.as_csv(rows)) == rows
 
 
 def test_every_command_of_the_page_exists():

@@ -143,20 +143,17 @@ def without_rewards(document):
     dropped("rewards")(document)
 
 
-def fewer_units(document):
-    document["problem"]["reward_units"] //= 2
-    line = document["ledger"][0]
-    line["sensitivity"] /= 2
-    line["cost"] /= 2
-    told(document, 0.5)
+def halved(size):
+    """Half the horizon, or rewards half as fine: half the sensitivity."""
 
+    def change(document):
+        document["problem"][size] //= 2
+        line = document["ledger"][0]
+        line["sensitivity"] /= 2
+        line["cost"] /= 2
+        told(document, 0.5)
 
-def shorter(document):
-    document["problem"]["horizon"] //= 2
-    line = document["ledger"][0]
-    line["sensitivity"] /= 2
-    line["cost"] /= 2
-    told(document, 0.5)
+    return change
 
 
 def shorter_everywhere(document):
@@ -237,8 +234,8 @@ REFUSED = {
         "dp-vapvi",
         lambda d: [line.update(users=f"users for {line['statistic'].split()[-1]}") for line in d["ledger"]],
     ),
-    "coarser rewards": ("one-hot", fewer_units),
-    "a shorter horizon": ("one-hot", shorter),
+    "coarser rewards": ("one-hot", halved("reward_units")),
+    "a shorter horizon": ("one-hot", halved("horizon")),
     "a shorter horizon everywhere": ("known", shorter_everywhere),
     "counts renamed to pilot steps": ("one-hot", renamed("steps", "pilot steps", 0.25 / 2**20, 0.25 / 2**20)),
     "counts renamed to reported steps": ("one-hot", renamed("steps", "reported steps", 0.25, 0.25)),

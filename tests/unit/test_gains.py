@@ -13,7 +13,7 @@ from discreet.agents.practice import AS_NOW, commonest, cuts, returns, shares
 from discreet.kernels.gains import stepwise_gains, whole_weights
 from discreet.privacy.noise import DiscreteLaplace, NoiseSource
 from discreet.privacy.trust.gains import RETURN_BINS, UNITS, GainChoice, GainMoments, ReturnHistogram
-from discreet.releases.trees import PrivateTree, Tree
+from discreet.releases.trees import ColumnTree, PrivateTree
 
 WILD = np.array([-np.inf, -1e300, -9.0, -4.0, -2.0, -1.0, -0.3, 0.0, 0.4, 1.0, 1.7, 30.0, 1e300, np.inf, np.nan])
 
@@ -107,7 +107,7 @@ def test_gains_of_a_stay_by_hand():
 
 
 def test_an_action_leads_or_people_do_as_now():
-    tree = Tree(np.array([0]), np.array([3]))
+    tree = ColumnTree(np.array([0]), np.array([3]))
     found = PrivateTree(tree, np.array([[50.0, 40.0, 0.0], [50.0, 20.0, -9.0]]), 12.0)
     np.testing.assert_array_equal(commonest(found), [AS_NOW, 0])
     p = shares(found)
@@ -129,8 +129,11 @@ def test_returns_are_read_from_the_bins_that_stand_out():
 def test_a_grid_of_a_trees_thresholds_has_its_leaves():
     rng = np.random.default_rng(4)
     for _ in range(50):
-        tree = Tree(rng.integers(0, 3, 7), rng.integers(0, 9, 7))
-        found = cuts(tree, 3)
+        columns = rng.integers(0, 3, 7)
+        thresholds = np.where(columns == 2, -1 - rng.integers(0, 11, 7), rng.integers(0, 9, 7))  # names alone
+        tree = ColumnTree(columns, thresholds)
+        found = cuts(tree, (10, 10, 10))
+        assert all(0 <= cut < 10 for part in found.thresholds for cut in part)
         bins = rng.integers(0, 11, (300, 3)).astype(np.uint8)
         places = [np.searchsorted(part, bins[:, c], side="left") for c, part in enumerate(found.thresholds)]
         shape = [len(part) + 1 for part in found.thresholds]
@@ -139,4 +142,4 @@ def test_a_grid_of_a_trees_thresholds_has_its_leaves():
 
 def test_trees_are_full():
     with pytest.raises(ValueError, match="2\\^D − 1 splits"):
-        Tree(np.array([0, 1]), np.array([0, 1]))
+        ColumnTree(np.array([0, 1]), np.array([0, 1]))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from discreet.agents.heavy_tails import HeavyEstimate, HeavyUCBPO, HeavyUCBVI
+from discreet.cli import app
 from discreet.people.counts import UNBOUNDED_REWARD, CountSpec
 from discreet.planning import Plan
 from discreet.privacy.accounting import Budget
@@ -121,3 +124,32 @@ def test_r7_a_run_says_how_many_thresholds_are_at_a_limit(bound, key):
     usual = run(Experiment("heavy-ucbvi", states=3, horizon=4, **{**said, "moment_bound": 2.0, "mean_bound": 1.0}), 0)
     assert (usual.diagnostics[key], usual.diagnostics[other]) == (0, 0)
     assert key not in run(Experiment("ucbvi", states=3, horizon=4, episodes=50), 0).diagnostics
+
+
+# Limits of thresholds -----------------------------------------------------------------------------------------------
+
+
+def heavy_run(*more: str):
+    said = "run heavy-ucbvi --states 3 --horizon 4 --pooled --reward-law gaussian --episodes 500 --json"
+    return CliRunner().invoke(app, [*said.split(), *more])
+
+
+def test_r7_thresholds_at_a_limit_are_said_on_stderr_and_in_json():
+    """A moment bound of 10¹² asks for thresholds far above the largest; one of 10⁻¹⁰ for some below the smallest."""
+    for bound, limit, which in (("1e12", 4096.0, "at_largest"), ("1e-10", 2.0**-6, "at_smallest")):
+        result = heavy_run("--moment-bound", bound, "--mean-bound", "1e-6")
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.stdout)["thresholds"]
+        assert found["limits"] == [2.0**-6, 4096.0]
+        assert found[which][0] > 0
+        assert "thresholds for rewards stay within" in result.stderr
+        assert f" at {limit:g}" in result.stderr
+
+
+def test_r7_without_a_limit_in_force_nothing_is_said():
+    result = heavy_run("--moment-bound", "2", "--mean-bound", "1")
+    found = json.loads(result.stdout)["thresholds"]
+    assert (found["at_smallest"], found["at_largest"]) == ([0], [0])
+    assert "thresholds" not in result.stderr
+    other = CliRunner().invoke(app, ["run", "ucbvi", "--states", "3", "--horizon", "3", "--episodes", "20", "--json"])
+    assert "thresholds" not in json.loads(other.stdout)

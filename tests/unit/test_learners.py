@@ -101,7 +101,7 @@ def test_bonus_by_hand():
     assert bonus.per_std.tolist() == [[[1.0, 0.0]]]
 
 
-def test_mirror_step_by_hand():
+def test_f17_mirror_step_by_hand():
     """π = (¼, ¾), Q = (ln 3, 0), rate 1: weights (¾, ¾), so ½ each; larger Q gains probability."""
     step = mirror_step(np.array([[[0.25, 0.75]]]), np.array([[[math.log(3), 0.0]]]), 1.0)
     np.testing.assert_allclose(step, [[[0.5, 0.5]]], atol=1e-15)

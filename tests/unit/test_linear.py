@@ -59,7 +59,7 @@ def _parts() -> dict[str, object]:
 def test_one_hot_features_give_back_the_tables() -> None:
     linear = LinearMDP(**_parts())  # type: ignore[arg-type]
     mdp = linear.to_finite()
-    assert (linear.num_states, linear.num_actions, linear.dimension) == (2, 2, 4)
+    assert linear.features.shape == (2, 2, 4)
     np.testing.assert_array_equal(mdp.transitions[2], [[[0.2, 0.8], [1.0, 0.0]], [[0.5, 0.5], [0.0, 1.0]]])
     np.testing.assert_array_equal(mdp.rewards[1], [[0.1, 0.2], [0.3, 0.4]])
     assert not linear.features.flags.writeable

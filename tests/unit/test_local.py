@@ -379,7 +379,7 @@ def test_all_three_laplace_paths_have_the_exact_law_and_wrong_ones_do_not() -> N
 
 def test_secure_sums_draw_everybodys_noise() -> None:
     encoder = LocalLaplace(Budget.pure(3.0)).open(WIDE, USERS, NoiseSource.secure()).encoder
-    sums = local.summed_laplace(encoder, USERS, NoiseSource.secure())
+    sums = local.summed_noises(encoder, USERS, NoiseSource.secure())
     assert sums.var() == pytest.approx(USERS * DiscreteLaplace(2.0).variance, rel=0.12)  # sd of this ratio: 1.6 %
     assert stats.kurtosis(sums) == pytest.approx(3 / USERS, abs=0.3)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import duckdb
@@ -235,3 +238,25 @@ def test_an_engine_that_has_a_log_is_used_as_it_is():
     engine.register("log", table_of(episodes()))
     assert open_log(engine) is engine
     assert count(engine, LOG).num_users == 30
+
+
+def test_scratch_files_are_removed_at_the_end_even_where_nobody_looks_for_garbage():
+    """They hold rows of people; an engine that something refers to in a circle is closed as well."""
+    script = """
+import atexit, gc
+from discreet.people.logs import DuckDB
+gc.disable()
+atexit.register(gc.freeze)
+engine = DuckDB()
+engine.itself = engine
+engine.connection.execute("SET memory_limit = '30MB'")
+engine.connection.execute("CREATE TEMP TABLE t AS SELECT i, hash(i) AS a, hash(i + 1) AS b FROM range(3000000) t(i)")
+(folder,) = engine.connection.execute("SELECT current_setting('temp_directory')").fetchone()
+print(folder)
+import os
+print(len(os.listdir(folder)))
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    folder, number = found.stdout.split()
+    assert int(number) > 0
+    assert not Path(folder).exists()

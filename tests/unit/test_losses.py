@@ -18,7 +18,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.toeplitz import ToeplitzSums, square_root
 from discreet.privacy.sums.tree import Layout, TreeSums
 from discreet.privacy.trust.local_losses import LocalLosses, chosen_cells
-from discreet.privacy.trust.losses import CentralLosses, ExactLosses, LossPrivatizer, Table
+from discreet.privacy.trust.losses import CentralLosses, ExactLosses, LossPrivatizer, TableSums
 
 LAYERS = Layers(((0,), (0, 2)), np.array([1.0, 0.0, 0.0]), 2)  # 6 cells, 4 triples
 
@@ -168,7 +168,7 @@ def test_p8_a_user_whose_episode_cannot_be_read_reports_no_step(feedback):
     assert np.array_equal(items[0][~bad], items[1][~bad])
 
 
-def test_whole_loss_tables_move_by_every_cell_and_bandit_losses_by_two_per_step():
+def test_f8_whole_loss_tables_move_by_every_cell_and_bandit_losses_by_two_per_step():
     assert spec("full").sensitivity("replace")["losses"].l1 == 6 * spec().units
     assert spec("full").sensitivity("zero-out")["losses"].l1 == 6 * spec().units
     assert spec("bandit").sensitivity("replace")["losses"] == (4 * spec().units, 2.0 * spec().units)
@@ -271,8 +271,8 @@ def test_what_cannot_be_is_refused():
         LocalLosses(Budget.pure(1.0), public_losses=True).open(spec("bandit"), NoiseSource.seeded(0))
     with pytest.raises(ValueError, match="Gaussian"):
         CentralLosses(Budget.pure(1.0), losses="toeplitz")
-    with pytest.raises(ValueError, match="pure epsilon"):
-        LocalLosses(Budget.approximate(1.0, 1e-6))
+    with pytest.raises(ValueError, match="on every counter only"):
+        LocalLosses(Budget.pure(1.0), calibration="paper")
     stream = CentralLosses(Budget.pure(1.0)).open(spec(num_episodes=5), NoiseSource.seeded(0))
     with pytest.raises(ValueError, match="exceed the 5"):
         stream.add(*crowd(6))
@@ -380,7 +380,7 @@ def test_constant_trees_hold_every_prefix_and_no_leaf_too_often():
     levels, blocks = 5, 31
     layout = Layout(blocks, levels, None, levels)
     nodes = TreeSums(Blocks([family], NoiseSource.seeded(0)), layout)
-    tree = Table(family, nodes)
+    tree = TableSums(family, nodes)
     covered: dict[tuple[int, int], int] = {}
     leaves: dict[int, set[tuple[int, int]]] = {leaf: set() for leaf in range(blocks)}
     kept = []
@@ -399,7 +399,7 @@ def test_constant_trees_hold_every_prefix_and_no_leaf_too_often():
     assert max(len(nodes) for nodes in leaves.values()) == levels
     with pytest.raises(ValueError, match="no room"):
         tree.close()
-    padded = Table(family, TreeSums(Blocks([family], NoiseSource.seeded(0)), layout, constant=True))
+    padded = TableSums(family, TreeSums(Blocks([family], NoiseSource.seeded(0)), layout, constant=True))
     deviations = set()
     for _ in range(blocks):
         padded.close()
@@ -409,7 +409,7 @@ def test_constant_trees_hold_every_prefix_and_no_leaf_too_often():
 
 def test_toeplitz_sums_decode_prefixes_and_state_their_noise():
     family = Family("losses", (2000,), 1.0, "gaussian", 50.0, None)
-    total = Table(family, ToeplitzSums(Blocks([family], NoiseSource.seeded(0)), [square_root(12, 12)], [2000]))
+    total = TableSums(family, ToeplitzSums(Blocks([family], NoiseSource.seeded(0)), [square_root(12, 12)], [2000]))
     family_units = 2.0**12
     expected = np.zeros(2000)
     for block in range(12):

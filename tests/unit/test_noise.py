@@ -274,24 +274,21 @@ def test_gaussian_tail_and_mass(sigma: float) -> None:
     assert law.excess == 0
 
 
-@pytest.mark.parametrize("sigma", [0.1, 0.5, 1.0, 9.9, 10.1, 50.0])
-def test_gaussian_sums(sigma: float) -> None:
-    law = DiscreteGaussian(sigma)
-    x = np.arange(-2500, 2501)
-    mass = law.pmf(x)
-    assert mass.sum() == pytest.approx(1, rel=1e-13)
-    assert (x**2 * mass).sum() == pytest.approx(law.variance, rel=1e-12)
-
-
-@pytest.mark.parametrize("scale", [0.1, 0.5, 1.0, 10.0, 60.0])
-def test_laplace_sums(scale: float) -> None:
-    law = DiscreteLaplace(scale)
+@pytest.mark.parametrize(
+    "law",
+    [
+        *(DiscreteGaussian(sigma) for sigma in (0.1, 0.5, 1.0, 9.9, 10.1, 50.0)),
+        *(DiscreteLaplace(scale) for scale in (0.1, 0.5, 1.0, 10.0, 60.0)),
+    ],
+    ids=str,
+)
+def test_sums_of_a_law(law: DiscreteGaussian | DiscreteLaplace) -> None:
     x = np.arange(-4000, 4001)
     mass = law.pmf(x)
     assert mass.sum() == pytest.approx(1, rel=1e-13)
     assert (x**2 * mass).sum() == pytest.approx(law.variance, rel=1e-12)
     for threshold in (-7, -1, 0, 3, 40):
-        assert float(law.tail(threshold)) == pytest.approx(mass[x > threshold].sum(), rel=1e-12)
+        assert float(law.tail(threshold)) == pytest.approx(mass[x > threshold].sum(), rel=1e-12, abs=1e-300)
     assert float(law.tail(2.5)) == float(law.tail(2))
 
 

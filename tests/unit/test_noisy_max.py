@@ -12,6 +12,7 @@ from scipy import stats
 from discreet.privacy.noise import DiscreteLaplace, Geometric, NoiseSource
 from discreet.privacy.trust.behaviour import BehaviourTree, split_scores
 from discreet.privacy.trust.noisy_max import noisy_max, noisy_max_entry, noisy_max_scale
+from discreet.releases.trees import alone, to_the_right
 
 FAR = 400
 
@@ -115,7 +116,8 @@ def test_what_are_no_scores_is_refused():
 
 # Splits -------------------------------------------------------------------------------------------------------------
 
-COLUMNS, THRESHOLDS = np.array([0, 0, 1]), np.array([0, 1, 0])
+#: After a bin of a column; or one bin of it alone.
+COLUMNS, THRESHOLDS = np.array([0, 0, 1, 0, 0, 0]), np.array([0, 1, 0, *alone(np.arange(3))])
 #: (bin of the first column, bin of the second, action)
 STEPS = tuple(itertools.product(range(3), range(2), range(2)))
 
@@ -132,7 +134,7 @@ def gini_scores(bins, action, node, nodes, columns, thresholds):
     found = np.zeros((nodes, columns.size))
     for k, (c, t) in enumerate(zip(columns, thresholds, strict=True)):
         for v, side in itertools.product(range(nodes), (0, 1)):
-            here = action[(node == v) & ((bins[:, c] > t) == side)]
+            here = action[(node == v) & (to_the_right(bins[:, c], t) == side)]
             found[v, k] += (np.bincount(here) ** 2).sum() / max(len(here), 1)
     return found
 
@@ -201,6 +203,22 @@ def test_a_tree_without_noise_finds_what_people_do():
     assert (modes == rule).mean() == 1.0
     assert found.counts.sum() == 4000
     assert found.deviation == 0.0
+
+
+def test_names_have_no_order():
+    """What people do depends on one name in the middle of the list: one split finds it, where thresholds need two."""
+    bins = np.random.default_rng(3).integers(0, 5, (3000, 1)).astype(np.uint8)
+    action = (bins[:, 0] == 2).astype(np.int64)
+    source = NoiseSource.seeded(0)
+    for thresholds, right in ((np.arange(4), False), (alone(np.arange(5)), True)):
+        candidates = np.zeros(thresholds.size, dtype=np.int64), thresholds
+        found = BehaviourTree(1, 1, math.inf, math.inf).release(bins, action, 2, candidates, source)
+        modes = found.counts.argmax(axis=1)[found.tree.leaves(bins)]
+        assert bool((modes == action).all()) is right
+    scores = split_scores(bins, action, np.zeros(3000, dtype=np.int64), 1, *candidates)
+    for k, score in enumerate(scores[0]):
+        sides = [np.bincount(action[(bins[:, 0] == k) == side]).max() for side in (False, True)]
+        assert score == sum(sides)
 
 
 def test_every_leaf_count_carries_noise_and_splits_do_not_depend_on_which_bins_occur():

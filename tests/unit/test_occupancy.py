@@ -10,17 +10,9 @@ from hypothesis import strategies as st
 from discreet import occupancies as measures
 from discreet.envs.tabular import layered, layers, riverswim
 from discreet.kernels import barrier as barrier_kernel
-from discreet.kernels.entropy import box_softmax
+from discreet.kernels.entropy import ball_softmax, box_softmax
 from discreet.mdp import FiniteMDP
-from discreet.occupancies import (
-    KernelBoxes,
-    Layers,
-    Solution,
-    barrier_step,
-    entropy_step,
-    uniform_solution,
-    upper_occupancy,
-)
+from discreet.occupancies import KernelBalls, KernelBoxes, Layers, Solution, barrier_step, entropy_step
 from discreet.planning import occupancy as true_occupancy
 from discreet.planning import optimal_plan, policy_value
 from oracles_occupancy import (
@@ -65,6 +57,34 @@ def test_box_softmax_satisfies_the_optimality_conditions(n, seed, spread, tight)
     assert value == pytest.approx((p * np.where(p > 0, slope, 0.0)).sum(), rel=1e-11, abs=1e-11)
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(1, 6),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.0, 0.5, 10.0, 300.0]),
+    st.sampled_from([0.0, 0.05, 0.7, 2.0]),
+)
+def test_ball_softmax_satisfies_the_optimality_conditions(n, seed, spread, reach):
+    """Feasible, its value is what it says, and no sampled feasible point is better."""
+    rng = np.random.default_rng(seed)
+    center = rng.dirichlet(np.ones(n)) * (rng.random(n) < 0.8)
+    center = center / center.sum() if center.sum() > 0 else np.full(n, 1 / n)
+    z = spread * rng.standard_normal(n)
+    p, free = np.empty(n), np.empty(n, dtype=np.int8)
+    value = ball_softmax(z, center, reach, n, p, free)
+    assert p.sum() == pytest.approx(1.0, abs=1e-12)
+    assert (p >= 0).all()
+    assert np.abs(p - center).sum() <= reach + 1e-12
+    slope = z - np.log(np.maximum(p, 1e-320))
+    assert value == pytest.approx((p * np.where(p > 0, slope, 0.0)).sum(), rel=1e-11, abs=1e-11)
+    for _ in range(20):
+        other = rng.dirichlet(np.ones(n))
+        share = min(1.0, reach / max(np.abs(other - center).sum(), 1e-300))
+        other = center + share * (other - center)
+        logs = np.log(np.where(other > 0, other, 1.0))
+        assert (other * (z - logs)).sum() <= value + 1e-9 * (1 + abs(value))
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 5), st.integers(0, 2**32 - 1), st.booleans())
 def test_barrier_rows_beat_every_feasible_point(n, seed, tight):
@@ -105,6 +125,14 @@ def test_barrier_rows_beat_every_feasible_point(n, seed, tight):
 # Entropy -------------------------------------------------------------------------------------------
 
 
+def assert_solves_as_the_cone_solver(boxes, scores, tolerance, oracle=None):
+    solution = entropy_step(boxes, scores)
+    assert_certified(solution)
+    value, measure, _ = (oracle or EntropyOracle(boxes)).solve(scores)
+    assert solution.objective == pytest.approx(value, abs=tolerance * (1 + abs(value)))
+    np.testing.assert_allclose(solution.measure, measure, atol=100 * tolerance)
+
+
 @pytest.mark.parametrize(
     ("sizes", "num_actions", "width", "scale", "zeros"),
     [
@@ -121,11 +149,7 @@ def test_entropy_steps_match_the_cone_solver(sizes, num_actions, width, scale, z
     space = layers_of(sizes, num_actions)
     boxes = random_boxes(space, rng, width, zeros=zeros)
     scores = -scale * rng.random((*space.shape, 1)) * np.ones((*space.shape, space.shape[1]))
-    solution = entropy_step(boxes, scores)
-    assert_certified(solution)
-    value, measure, _ = EntropyOracle(boxes).solve(scores)
-    assert solution.objective == pytest.approx(value, abs=2e-7 * (1 + abs(value)))
-    np.testing.assert_allclose(solution.measure, measure, atol=2e-5)
+    assert_solves_as_the_cone_solver(boxes, scores, 2e-7)
 
 
 def test_mirror_steps_with_scores_per_triple_match_the_cone_solver():
@@ -133,11 +157,41 @@ def test_mirror_steps_with_scores_per_triple_match_the_cone_solver():
     space = layers_of(MIDDLE, 2)
     boxes = random_boxes(space, rng, 0.1)
     scores = 3.0 * rng.standard_normal((*space.shape, space.shape[1]))
-    solution = entropy_step(boxes, scores)
-    assert_certified(solution)
-    value, measure, _ = EntropyOracle(boxes).solve(scores)
-    assert solution.objective == pytest.approx(value, abs=1e-7 * (1 + abs(value)))
-    np.testing.assert_allclose(solution.measure, measure, atol=1e-5)
+    assert_solves_as_the_cone_solver(boxes, scores, 1e-7)
+
+
+def balls_around(space: Layers, rng: np.random.Generator, reach: float) -> KernelBalls:
+    """Radii of up to `reach` around the centres of random boxes."""
+    boxes = random_boxes(space, rng, 0.1)
+    center = boxes.lower + (boxes.upper - boxes.lower) / 2
+    center = center / np.maximum(center.sum(axis=-1, keepdims=True), 1e-300)
+    radii = reach * rng.random(space.shape)
+    radii[-1] = 0.0
+    return KernelBalls(space, center, radii)
+
+
+@pytest.mark.parametrize("reach", [0.0, 0.05, 0.6, 2.0])
+@pytest.mark.parametrize("sizes", [SMALL, STARTS, MIDDLE])
+def test_r9_steps_within_l1_balls_match_the_cone_solver(sizes, reach):
+    rng = np.random.default_rng(17)
+    space = layers_of(sizes, 2)
+    balls = balls_around(space, rng, reach)
+    scores = 2.0 * rng.standard_normal((*space.shape, space.shape[1]))
+    assert_solves_as_the_cone_solver(balls, scores, 2e-7, EntropyOracle.within(balls))
+
+
+def test_balls_of_radius_two_hold_every_kernel_and_a_breach_is_measured():
+    space = layers_of(MIDDLE, 2)
+    scores = np.random.default_rng(3).standard_normal(space.shape)
+    rows, reach = np.zeros((4, space.num_states, 2, space.num_states)), np.full((4, space.num_states, 2), 9.0)
+    wide = KernelBalls.around(space, rows, reach)
+    assert wide.reach.max() == 2.0
+    free = entropy_step(KernelBoxes.everything(space), scores)
+    np.testing.assert_allclose(entropy_step(wide, scores).measure, free.measure, atol=1e-9)
+    tight = KernelBalls(space, wide.center, np.zeros_like(wide.reach))
+    apart = np.abs(free.measure - tight.center * free.measure.sum(axis=-1, keepdims=True)).sum(axis=-1)
+    assert tight.violation(free.measure) == pytest.approx(apart.max())
+    assert wide.violation(free.measure) <= 1e-12
 
 
 def test_without_knowledge_and_losses_all_triples_are_equally_likely():
@@ -145,7 +199,7 @@ def test_without_knowledge_and_losses_all_triples_are_equally_likely():
     solution = entropy_step(KernelBoxes.everything(space), np.zeros(space.shape))
     for h, (n, m) in enumerate([(1, 4), (4, 3), (3, 1)]):
         np.testing.assert_allclose(solution.measure[h, :n, :, :m], 1.0 / (n * 2 * m), atol=1e-12)
-    np.testing.assert_allclose(uniform_solution(space).measure, solution.measure, atol=1e-12)
+    np.testing.assert_allclose(measures.uniform_solution(space).measure, solution.measure, atol=1e-12)
 
 
 def test_one_step_is_a_softmax():
@@ -193,7 +247,7 @@ def test_unreachable_states_do_no_harm():
     assert_certified(solution)
     assert solution.measure[1, 3].sum() <= 1e-12
     assert np.isfinite(solution.policy).all()
-    assert not barrier_step(closed, np.ones(space.shape), uniform_solution(space)).solved
+    assert not barrier_step(closed, np.ones(space.shape), measures.uniform_solution(space)).solved
 
 
 def test_sharp_leaders_of_a_known_staged_mdp_play_the_optimal_policy():
@@ -225,7 +279,7 @@ def test_barrier_steps_match_the_cone_solver(sizes, num_actions, width, rate, ze
     rng = np.random.default_rng(5)
     space = layers_of(sizes, num_actions)
     boxes = random_boxes(space, rng, width, concentration=1.0, zeros=zeros)
-    start = uniform_solution(space)
+    start = measures.uniform_solution(space)
     weights = start.marginals + 1e-2
     signs = rng.choice([-1.0, 1.0], space.shape) if negative else 1.0
     losses = rate * signs * rng.random(space.shape) / weights
@@ -241,7 +295,7 @@ def test_barrier_steps_without_losses_stay_where_they_are():
     rng = np.random.default_rng(2)
     space = layers_of(MIDDLE, 2)
     boxes = random_boxes(space, rng, 0.2, concentration=1.0)
-    inside = barrier_step(boxes, rng.random(space.shape), uniform_solution(space))
+    inside = barrier_step(boxes, rng.random(space.shape), measures.uniform_solution(space))
     again = barrier_step(boxes, np.zeros(space.shape), inside)
     np.testing.assert_allclose(again.measure, inside.measure, rtol=1e-7)
 
@@ -253,10 +307,10 @@ def test_a_constant_loss_of_a_layer_changes_no_barrier_step(shift):
     space = layers_of(SMALL, 2)
     boxes = random_boxes(space, rng, 0.1, concentration=1.0)
     losses = rng.random(space.shape)
-    plain = barrier_step(boxes, losses, uniform_solution(space))
+    plain = barrier_step(boxes, losses, measures.uniform_solution(space))
     shifted = losses.copy()
     shifted[1] += shift
-    moved = barrier_step(boxes, shifted, uniform_solution(space))
+    moved = barrier_step(boxes, shifted, measures.uniform_solution(space))
     assert_certified(moved)
     np.testing.assert_allclose(moved.measure, plain.measure, rtol=1e-6)
 
@@ -265,11 +319,11 @@ def test_barrier_steps_stay_certified_in_a_bandit_loop_with_jumping_boxes():
     for seed in range(3):
         rng = np.random.default_rng(seed)
         space = layers_of(MIDDLE if seed else STARTS, 3)
-        boxes, solution = KernelBoxes.everything(space), uniform_solution(space)
+        boxes, solution = KernelBoxes.everything(space), measures.uniform_solution(space)
         for k in range(40):
             if k % 5 == 4:
                 boxes = random_boxes(space, rng, 10.0 ** rng.uniform(-4, -0.5), concentration=1.0)
-            bound = upper_occupancy(boxes, solution.policy)[..., None] * space.pack(solution.policy)
+            bound = measures.upper_occupancy(boxes, solution.policy)[..., None] * space.pack(solution.policy)
             noisy = rng.normal(0.5, 1.0, space.shape)
             losses = 0.3 * np.clip(noisy, -3, 4) / np.maximum(bound, 1e-12)
             solution = barrier_step(boxes, np.where(space.mask_packed[..., None], losses, 0.0), solution)
@@ -285,7 +339,7 @@ def test_upper_occupancy_equals_linear_programs_for_every_state(sizes, width):
     space = layers_of(sizes, 2)
     boxes = random_boxes(space, rng, width)
     policy = space.unpack(rng.dirichlet(np.ones(2), size=space.shape[:2]), 0.5)
-    bound, program = upper_occupancy(boxes, policy), reach_program(boxes, policy)
+    bound, program = measures.upper_occupancy(boxes, policy), reach_program(boxes, policy)
     for h, x in ((h, x) for h, n in enumerate(sizes) for x in range(n)):
         assert bound[h, x] == pytest.approx(reach(program, h, x), abs=1e-9)
 
@@ -297,8 +351,10 @@ def test_upper_occupancy_bounds_the_truth_and_meets_it_without_uncertainty():
     truth = space.pack(true_occupancy(mdp, policy)).sum(axis=-1)
     widths = np.full(mdp.transitions.shape, 0.1)
     exact = KernelBoxes.around(space, mdp.transitions, 0.0 * widths)
-    np.testing.assert_allclose(upper_occupancy(exact, policy), truth, atol=1e-12)
-    assert (upper_occupancy(KernelBoxes.around(space, mdp.transitions, widths), policy) >= truth - 1e-12).all()
+    np.testing.assert_allclose(measures.upper_occupancy(exact, policy), truth, atol=1e-12)
+    assert (
+        measures.upper_occupancy(KernelBoxes.around(space, mdp.transitions, widths), policy) >= truth - 1e-12
+    ).all()
 
 
 # Never a silent wrong answer -----------------------------------------------------------------------
@@ -335,7 +391,7 @@ def test_the_fallbacks_solve_when_newton_alone_may_not(monkeypatch):
     np.testing.assert_allclose(swept.measure, exact.measure, atol=1e-8)
     monkeypatch.setattr(measures, "NEWTON_STEPS", 4)
     losses = 20.0 * rng.random(space.shape)
-    stepped = barrier_step(boxes, losses, uniform_solution(space))
+    stepped = barrier_step(boxes, losses, measures.uniform_solution(space))
     assert stepped.method == "continuation"
     assert_certified(stepped)
 

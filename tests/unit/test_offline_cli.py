@@ -462,7 +462,7 @@ def test_names_in_another_encoding_are_one_sentence(log, tmp_path):
 
 
 def test_names_may_be_given_with_commas_between_them(tmp_path):
-    from discreet.cli.offline import listed
+    from discreet.cli.logs import listed
 
     (tmp_path / "names").write_text("wait\ntreat\n")
     assert (

@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 import oracles_offline as oracle
-from discreet.agents.one_hot import Estimate, OneHotVI, least_regret, sum_over_steps
+from discreet.agents.one_hot import HistogramEstimate as Estimate
+from discreet.agents.one_hot import OneHotVI, least_regret, sum_over_steps
 from discreet.envs.registry import make, spec
 from discreet.envs.rewards import RewardLaw
 from discreet.kernels import one_hot as kernel

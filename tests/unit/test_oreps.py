@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from discreet import occupancies as measures
-from discreet.agents.oreps import BanditDescent, ConfidenceBoxes, Leader, RegularisedLeader, first_plan
+from discreet.agents import oreps
+from discreet.agents.oreps import BanditDescent, ConfidenceBoxes, Leader, PublishedSets, RegularisedLeader
 from discreet.envs.tabular import layered, layers, riverswim
 from discreet.mdp import FiniteMDP
-from discreet.occupancies import Layers, upper_occupancy
+from discreet.occupancies import KernelBalls, Layers, upper_occupancy
 from discreet.planning import optimal_plan, policy_value
 from discreet.releases.counts import PrivateLosses
 
@@ -66,6 +67,64 @@ def test_widths_follow_their_formulas():
     assert paper.upper[0, 0, 0, 1] == pytest.approx(min(1, Q + reach), rel=1e-9)
 
 
+def test_r9_published_sets_follow_their_formulas():
+    """[RM19]: √(2·|X'|·ln(XAK/δ)/N) in L1; [JJLSY20]: 2·√(P̄·ln(XAK/δ)/(N−1)) + 14·ln(XAK/δ)/(3(N−1)) per entry."""
+    iota, n = math.log(LAYERS.num_cells * K / 0.1), 5000.0
+    balls = PublishedSets(LAYERS, K, "balls").boxes(released(n))
+    assert isinstance(balls, KernelBalls)
+    assert balls.reach[0, 0, 0] == pytest.approx(math.sqrt(2 * 4 * iota / n))
+    np.testing.assert_allclose(balls.center, LAYERS.pack_rows(MDP.transitions), atol=1e-12)
+    P = MDP.transitions[0, 0, 0, 1]
+    boxes = PublishedSets(LAYERS, K, "boxes").boxes(released(n))
+    width = 2 * math.sqrt(P * iota / (n - 1)) + 14 * iota / (3 * (n - 1))
+    assert boxes.upper[0, 0, 0, 1] == pytest.approx(min(1, P + width), rel=1e-9)
+    assert boxes.lower[0, 0, 0, 1] == pytest.approx(max(0, P - width), rel=1e-9, abs=1e-12)
+    nothing = released(0.0)
+    assert (PublishedSets(LAYERS, K, "balls").boxes(nothing).reach[:-1, 0] == 2).all()
+    assert (PublishedSets(LAYERS, K, "boxes").boxes(nothing).lower[:-1] == 0).all()
+
+
+def test_r9_published_sets_wait_until_the_visits_of_some_pair_have_doubled():
+    sets = PublishedSets(LAYERS, K, "balls")
+    agent = oreps.RelativeEntropyDescent(sets, 0.1)
+    start = agent.plan(released(0.0, counted=0, num_blocks=0), None)
+    first = agent.plan(released(1.0, num_blocks=1), start)
+    assert first.boxes is not start.boxes
+    second = agent.plan(released(10.0, num_blocks=2), first)
+    waiting = agent.plan(released(19.0, num_blocks=3), second)
+    assert waiting.boxes is second.boxes
+    assert agent.plan(released(20.0, num_blocks=4), waiting).boxes is not second.boxes
+
+
+def test_r9_uc_o_reps_is_a_mirror_step_from_the_last_measure():
+    """q ∝ q_k·exp(−ηℓ_k) on the one layer whose measure is free: nothing is summed over episodes."""
+    space = Layers(((0,), (1, 2)), np.array([1.0, 0.0, 0.0]), 2)
+    agent = oreps.RelativeEntropyDescent(PublishedSets(space, K, "balls"), 0.3)
+    tables = np.zeros((2, 3, 2))
+    given = {"num_episodes": 1, "counted": 1, "block_users": 1}
+    nothing, rng = np.zeros((2, 3, 2, 3)), np.random.default_rng(4)
+    plan = agent.plan(PrivateLosses(tables, nothing, tables, tables, **{**given, "num_blocks": 0}), None)
+    for block in (1, 2):
+        losses = rng.random((2, 3, 2)) * space.mask[..., None]
+        before = plan.solution.measure.copy()
+        release = PrivateLosses(tables, nothing, 7 * losses, losses, **given, num_blocks=block)
+        plan = agent.plan(release, plan)
+        last = before[1] * np.exp(-0.3 * space.pack(losses)[1])[..., None]
+        shares = plan.solution.measure[1].sum(axis=(1, 2)) / last.sum(axis=(1, 2))
+        for x in range(2):  # within a state, actions follow the weights
+            np.testing.assert_allclose(plan.solution.measure[1, x], shares[x] * last[x], rtol=1e-6)
+
+
+def test_r9_the_estimator_of_uob_reps_is_biased_by_gamma():
+    agent = BanditDescent(PublishedSets(LAYERS, K, "boxes"), 0.1, implicit=0.25, regulariser="entropy")
+    start = oreps.first_plan(LAYERS)
+    losses = np.zeros((3, LAYERS.num_states, 2))
+    losses[0, 0, 1] = 0.8
+    estimate = agent.estimate(released(1.0, losses=losses, block_users=1), start)
+    assert estimate[0, 0, 1] == pytest.approx(0.8 / (0.5 + 0.25))
+    assert np.count_nonzero(estimate) == 1
+
+
 def test_more_noise_never_shrinks_a_box():
     for field, config in (("count_deviation", ConfidenceBoxes(LAYERS, K)),):
         before = None
@@ -87,7 +146,7 @@ def test_boxes_survive_wild_noise():
 
 def test_boxes_change_only_with_new_counts():
     config = ConfidenceBoxes(LAYERS, K)
-    plan = RegularisedLeader(config).plan(released(100.0), first_plan(LAYERS))
+    plan = RegularisedLeader(config).plan(released(100.0), oreps.first_plan(LAYERS))
     same = config.refreshed(released(5000.0), plan)
     assert same is plan.boxes
     assert config.refreshed(released(5000.0, counted=200), plan) is not plan.boxes
@@ -136,7 +195,7 @@ def test_leaders_are_optimistic_about_kernels_they_do_not_know():
     losses = np.zeros((2, 2, 2))
     losses[1, 0] = 5000.0
     release = PrivateLosses(None, transitions, losses, losses, 10_000, 10_000, 1, 1)
-    plan = RegularisedLeader(ConfidenceBoxes(space, 10_000)).plan(release, first_plan(space))
+    plan = RegularisedLeader(ConfidenceBoxes(space, 10_000)).plan(release, oreps.first_plan(space))
     assert plan.policy[0, 0, 1] > 0.9
 
 
@@ -151,7 +210,7 @@ def test_the_corrected_estimator_divides_by_the_upper_bound_and_the_printed_one_
         return previous
 
     monkeypatch.setattr("discreet.agents.oreps.barrier_step", spy)
-    start = first_plan(LAYERS)
+    start = oreps.first_plan(LAYERS)
     latest = np.zeros((3, 4, 2))
     latest[1, 0, 0] = 30.0
     release = replace(released(100.0, loss_width=50.0), latest=latest)
@@ -170,7 +229,7 @@ def test_the_corrected_estimator_divides_by_the_upper_bound_and_the_printed_one_
 
 def test_counts_alone_move_a_bandit_policy_into_the_new_boxes_only():
     agent = BanditDescent(ConfidenceBoxes(LAYERS, K), 0.01)
-    start = first_plan(LAYERS)
+    start = oreps.first_plan(LAYERS)
     plan = agent.plan(replace(released(500.0), num_blocks=0), start)
     assert plan.solves == 1
     assert plan.solution.violation <= 1e-10
@@ -180,7 +239,7 @@ def test_counts_alone_move_a_bandit_policy_into_the_new_boxes_only():
 def test_unsolved_steps_keep_the_policy_and_are_counted(monkeypatch):
     agent = RegularisedLeader(ConfidenceBoxes(LAYERS, K))
     losses = 500 * (1.0 - MDP.rewards)
-    plan = agent.plan(released(800.0, losses=losses), first_plan(LAYERS))
+    plan = agent.plan(released(800.0, losses=losses), oreps.first_plan(LAYERS))
     monkeypatch.setattr(measures, "NEWTON_STEPS", 0)
     monkeypatch.setattr(measures, "FALLBACK_SWEEPS", 1)
     stuck = agent.plan(released(900.0, losses=3 * losses, counted=200), plan)

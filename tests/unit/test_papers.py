@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import math
 import re
-import sys
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
+from scipy import stats
 
 from discreet import theory
+from discreet.catalog import ALGORITHMS
+from discreet.cli import app
 from discreet.envs.linear import two_state_linear
 from discreet.occupancies import Layers
 from discreet.people.episodes import Episodes
@@ -23,20 +25,10 @@ from discreet.privacy.audit.attacks import MECHANISMS
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.local_losses import LocalLosses
 from discreet.privacy.trust.losses import CentralLosses
+from oracles import tool
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "papers"
-
-
-def tool(name: str):
-    """A script of benchmarks/, as a module."""
-    found = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules[name] = module
-    found.loader.exec_module(module)
-    return module
 
 
 paper_index = tool("paper_index")
@@ -81,6 +73,51 @@ def test_every_test_and_audit_that_is_named_exists(name):
         assert each in names_of_tests(), each
     for each in re.findall(r"discreet audit ([\w-]+)", text(name)):
         assert each in MECHANISMS, each
+
+
+def section(name: str, title: str) -> str:
+    return text(name).split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def deviations(name: str) -> dict[int, str]:
+    """Number → text of the deviations of a page."""
+    items = re.findall(r"^(\d+)\. (.*(?:\n {3}.*)*)", section(name, "Deviations of the printed form"), re.M)
+    return {int(number): words for number, words in items}
+
+
+def errata(name: str) -> list[int]:
+    return [int(number) for number in re.findall(r"^\| (\d+) \|", section(name, "Errata"), re.M)]
+
+
+@cache
+def options() -> frozenset[str]:
+    """Every option of every command."""
+    commands = typer.main.get_command(app).commands.values()
+    return frozenset(flag for command in commands for each in command.params for flag in each.opts)
+
+
+@pytest.mark.parametrize("name", sorted(paper_index.PAPERS.values()))
+def test_every_row_of_deviations_and_errata_is_numbered_and_resolves(name):
+    """Each names where it can be seen: an option, a learner, an erratum, a test or a function, and these exist."""
+    found = deviations(name)
+    assert list(found) == list(range(1, len(found) + 1)) != []
+    assert errata(name) == list(range(1, len(errata(name)) + 1)) != []
+    for number, words in found.items():
+        flags = re.findall(r"`(--[\w-]+)", words)
+        named = [each for each in re.findall(r"`([\w-]+)[ `]", words) if each in ALGORITHMS]
+        seen = re.findall(r"errat(?:um|a) (\d+)(?: and (\d+))?", words)
+        shown = re.findall(r"`(test_\w+)`|\]\(\.\./\.\./(src/[\w/.]+)\)", words)
+        assert flags or named or seen or shown, (number, words)
+        assert set(flags) <= options(), (number, flags)
+        assert {int(each) for pair in seen for each in pair if each} <= set(errata(name)), (number, seen)
+
+
+@pytest.mark.parametrize("name", sorted(paper_index.PAPERS.values()))
+def test_every_reference_to_a_deviation_or_an_erratum_of_the_page_exists(name):
+    page = text(name)
+    for word, known in (("deviation", set(deviations(name))), ("errat(?:um|a)", set(errata(name)))):
+        for first, second in re.findall(rf"{word}s? (\d+)(?: and (\d+))?", page):
+            assert {int(each) for each in (first, second) if each} <= known, (word, first, second)
 
 
 def test_every_page_is_listed_and_every_paper_has_one():
@@ -131,6 +168,47 @@ def test_places_are_told_from_words():
         )
     ]
     assert found == ["Alg. 3", "§5.1", "", ""]
+
+
+# Nothing is left out -----------------------------------------------------------------------------------------------
+
+#: How many lines every algorithm has in print.
+LINES = {
+    "qw23.md": {1: 18},
+    "wzcw23.md": {1: 14, 2: 12, 3: 16},
+    "bzzdtcc24.md": {1: 8, 2: 4, 3: 10, 4: 19},
+    "btzcc25.md": {1: 16, 2: 12, 3: 11, 4: 17},
+    "qw22.md": {1: 10, 2: 16},
+}
+
+
+@pytest.mark.parametrize("name", sorted(LINES))
+def test_every_line_of_every_algorithm_is_faithful_or_a_numbered_deviation(name):
+    page = text(name)
+    deviations = page.split("## Deviations of the printed form")[1].split("## Errata")[0]
+    numbered = {int(n) for n in re.findall(r"^(\d+)\. ", deviations, re.M)}
+    assert numbered == set(range(1, len(numbered) + 1))
+    errata = {int(n) for n in re.findall(r"^\| (\d+) \|", page.split("## Errata")[1].split("## Measured")[0], re.M)}
+    table = page.split("line by line")[1].split("## Deviations")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+    found = {number: [] for number in LINES[name]}
+    for place, *_, verdict in rows:
+        if told := re.fullmatch(r"deviations? ([\d, ]+)", verdict):
+            assert {int(n) for n in told[1].split(", ")} <= numbered, place
+        else:
+            told = re.fullmatch(r"faithful(?: \(erratum (\d+)\))?", verdict)
+            assert told is not None, (place, verdict)
+            assert told[1] is None or int(told[1]) in errata
+        if lines := re.fullmatch(r"Alg\. (\d): (\d+)(?:–(\d+))?", place):
+            first, last = int(lines[2]), int(lines[3] or lines[2])
+            found[int(lines[1])] += range(first, last + 1)
+    assert found == {number: list(range(1, count + 1)) for number, count in LINES[name].items()}
+
+
+def test_every_finding_about_the_papers_is_on_a_page_with_the_test_that_shows_it():
+    """f1 to f20, and r11: the number is in the name of a test that some page cites."""
+    cited = {each for name in NAMES for each in re.findall(r"`test_([fr]\d+)_\w+`", text(name))}
+    assert {f"f{n}" for n in range(1, 21)} | {"r11"} <= cited
 
 
 # The page of bounds -------------------------------------------------------------------------------------------------
@@ -195,6 +273,14 @@ def test_f7_the_features_of_the_figure_move_a_matrix_by_57():
     assert moved.max() == pytest.approx(57)
 
 
+@pytest.mark.parametrize("claim", [0.5, 1.0, 30.0])
+def test_f10_noise_of_a_scale_that_depends_on_data_is_private_for_no_epsilon(claim):
+    """Lap(b) against Lap(b'), b' > b: at y the logarithm of the ratio is |y|·(1/b − 1/b') + ln(b/b'): no bound."""
+    b, other = 6.0, 6.0 * math.sqrt(9 / 8)  # the thresholds of 8 and 9 visits, v = 1
+    y = (claim + 1.0 - math.log(b / other)) / (1 / b - 1 / other)
+    assert stats.laplace.logpdf(y, scale=other) - stats.laplace.logpdf(y, scale=b) > claim
+
+
 def test_f19_the_printed_tail_of_few_laplace_noises_is_too_short():
     """One noise: P(|X| > 2b·√(ln(2/β))) = exp(−2√(ln(2/β))), at β = 10⁻⁶ some 492 times β."""
     beta = 1e-6
@@ -212,7 +298,7 @@ def test_f20_the_printed_moments_of_laplace_noise_diverge():
 
 
 def test_r11_local_loss_noise_grows_with_k_and_padded_noise_does_not():
-    """Variance of the noise in a cumulative loss after 8 and 32 users: fourfold locally, equal in the padded tree."""
+    """Variance of the noise in a cumulative loss after 8 and 32 users: fourfold as printed, equal if padded."""
     S, K = 120, 64
     layers = Layers.full(2, np.full(S, 1 / S), 2)
     spec = LossSpec.for_episodes(layers, "full", K)
@@ -225,9 +311,16 @@ def test_r11_local_loss_noise_grows_with_k_and_padded_noise_does_not():
             stream.close_losses()
         return float(np.var(stream.release().losses))
 
-    local = LocalLosses(Budget.pure(1.0), laplace=True)
+    printed = LocalLosses(Budget.pure(1.0), laplace=True, calibration="paper")
+    padded = LocalLosses(Budget.pure(1.0), laplace=True)
+    gaussian = LocalLosses(Budget.zcdp(1.0), laplace=True)
     tree = CentralLosses(
         Budget.pure(1.0), counts="tree", losses="constant-tree", num_count_blocks=K, num_loss_blocks=K
     )
-    assert spread(local, 32) / spread(local, 8) == pytest.approx(4, rel=0.25)
-    assert spread(tree, 32) / spread(tree, 8) == pytest.approx(1, rel=0.25)
+    assert spread(printed, 32) / spread(printed, 8) == pytest.approx(4, rel=0.25)
+    for constant in (tree, padded, gaussian):
+        assert spread(constant, 32) / spread(constant, 8) == pytest.approx(1, rel=0.25)
+    for local in (padded, gaussian):  # K noises, whoever added them
+        assert spread(local, 8) == pytest.approx(
+            K * (local.families(spec)["losses"].deviation * spec.grid) ** 2, rel=0.25
+        )

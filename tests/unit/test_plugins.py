@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -141,9 +142,9 @@ def test_u4_plug_ins_are_not_imported_before_they_are_needed(tmp_path):
 @pytest.fixture
 def clean(monkeypatch):
     """What a test adds is gone after it."""
-    monkeypatch.setattr(registry, "_KNOWN", known := dict(registry._KNOWN))
+    monkeypatch.setattr(registry, "KNOWN", known := copy(registry.KNOWN))
     monkeypatch.setattr(registry, "ENVIRONMENTS", known)
-    monkeypatch.setattr(catalog, "_KNOWN", entries := dict(catalog._KNOWN))
+    monkeypatch.setattr(catalog, "KNOWN", entries := copy(catalog.KNOWN))
     monkeypatch.setattr(catalog, "ALGORITHMS", entries)
     monkeypatch.setattr(plugins, "_FAILURES", {})
 

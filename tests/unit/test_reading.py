@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 import discreet.people.text as text_module
 from discreet.cli import app
-from discreet.cli.offline import listed, log_format, read_features, read_rewards, read_rows, start_of
+from discreet.cli.logs import listed, log_format, read_features, read_rewards, read_rows, start_of
 from discreet.people.counting import LoggedData, Repairs, count, prepare
 from discreet.people.logs import LogFormat, open_log
 from discreet.people.text import LONGEST_LINE, TextFile

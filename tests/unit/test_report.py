@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
+from statistics import median
 from xml.etree import ElementTree
 
 import matplotlib.image
 import numpy as np
 import pytest
+from matplotlib.collections import PathCollection, PolyCollection
 
 from discreet.privacy.accounting import no_privacy
-from discreet.runs import report, results
+from discreet.runs import report, results, statistics
 from discreet.runs.experiment import Experiment, run
 
 
@@ -36,17 +37,17 @@ def row(algorithm="a", seed=0, regret=(1.0, 3.0, 4.0), seconds=0.5, gap=0.5, **s
 
 
 def test_spread_by_hand():
-    spread = report.Variation.of([1.0, 2.0, 6.0])
-    assert spread == report.Variation(mean=3.0, sd=pytest.approx(7**0.5), median=2.0, worst=6.0)
-    assert report.Variation.of([2.0]).sd is None
+    spread = statistics.Variation.of([1.0, 2.0, 6.0])
+    assert spread == statistics.Variation(mean=3.0, sd=pytest.approx(7**0.5), median=2.0, worst=6.0)
+    assert statistics.Variation.of([2.0]).sd is None
 
 
 def test_summary_of_three_seeds():
     rows = [row(seed=s, regret=(0, 0, r), seconds=t) for s, r, t in ((0, 1.0, 0.5), (1, 2.0, 2.0), (2, 3.0, 1.0))]
     (summary,) = report.summaries(rows)
-    assert summary.ratio == report.Variation(0.5, pytest.approx(0.25), 0.5, 0.75)
+    assert summary.ratio == statistics.Variation(0.5, pytest.approx(0.25), 0.5, 0.75)
     assert summary.regret.mean == 2.0
-    assert summary.episodes_per_second == statistics.median([16.0, 4.0, 8.0])
+    assert summary.episodes_per_second == median([16.0, 4.0, 8.0])
 
 
 def test_the_best_comes_first_and_the_undefined_last():
@@ -127,7 +128,12 @@ def test_the_figure_holds_the_curves(folder):
     for curve in report.curves(rows):
         np.testing.assert_array_equal(lines[curve.label].get_xdata(), curve.episodes)
         np.testing.assert_array_equal(lines[curve.label].get_ydata(), curve.mean)
-    assert len(axes.collections) == 2  # one band each
+    bands = [each for each in axes.collections if isinstance(each, PolyCollection)]
+    assert len(bands) == 2  # one each
+    marks = [each.get_offsets().tolist() for each in axes.collections if isinstance(each, PathCollection)]
+    gaps = {summary.label: summary.gap.mean for summary in report.summaries(rows)}
+    assert marks == [[[200.0, gaps[curve.label]]] for curve in report.curves(rows)]
+    assert "gap of the last policy" in axes.get_legend().get_title().get_text()
 
 
 def test_many_learners_stay_apart():

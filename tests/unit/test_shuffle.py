@@ -65,7 +65,7 @@ def test_few_users_toss_more_coins_and_many_toss_unfair_ones():
     assert law.bits(10_000).flips < law.bits(500).flips < HALF
 
 
-def test_changes_follow_the_relation_and_the_batch():
+def test_f15_changes_follow_the_relation_and_the_batch():
     assert Shuffle(BUDGET).law(STAGED).changes == (12, 12)
     assert Shuffle(BUDGET, "zero-out").law(STAGED).changes == (12, 0)
     assert Shuffle(BUDGET).law(CountSpec(2, 2, 20, True)).changes == (12, 12)  # four cells, each visited first once
@@ -107,7 +107,7 @@ def test_dishonest_users_cost_epsilon_unless_they_were_allowed_for():
     assert honest_epsilon(law, 5, 0.1) == math.inf
 
 
-def test_printed_noise_states_the_epsilon_that_is_true_of_it():
+def test_f14_printed_noise_states_the_epsilon_that_is_true_of_it():
     """τ = 96·ln(2/δ)·(3H/ε)²: far more than needed, so ε is smaller than claimed, on both branches of n."""
     spec = CountSpec(2, 2, 2, False, 0.5)
     paper = Shuffle(BUDGET, calibration="paper")
@@ -459,7 +459,7 @@ def test_calibrate_knows_the_shuffle_model():
     assert not small.feasible
 
 
-def test_integers_are_refuted_and_bits_are_not():
+def test_f13_integers_are_refuted_and_bits_are_not():
     assert audit("paper-integers", 1.0, 2000).refuted
     assert audit("paper-integers", 1.0, 2000).lower_bound > 2.0
     assert not audit("shuffle", 1.0, 20_000, users=300).refuted

@@ -14,7 +14,16 @@ import numpy as np
 import pytest
 
 from discreet.device import Tables
-from discreet.device.bits import HALF, MESSAGE, BitEncoder, Changes, CountBits, FirstVisitBits, submit_file
+from discreet.device.bits import (
+    HALF,
+    MESSAGE,
+    BitEncoder,
+    Changes,
+    CountBits,
+    FirstVisitBits,
+    honest_users,
+    submit_file,
+)
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
@@ -28,6 +37,7 @@ from discreet.privacy.trust.shuffler import BadBatch, Shuffler, main, shuffle_fi
 from discreet.problem import PublicStructure
 from discreet.releases.batches import Batch
 from discreet.releases.reports import Targets
+from discreet.runs.feasibility import calibrate
 from oracles_shuffle import exact_delta, plain_delta
 from oracles_streams import every_episode, random_episodes, stacked
 
@@ -660,3 +670,31 @@ def test_users_who_did_nothing_fill_an_announced_batch_but_do_not_exceed_it():
     nobody = Counts(*(table for _, table in Counts.zeros(STAGED).tables()), 6)
     with pytest.raises(ValueError, match="5 announced"):
         batches.add(nobody)
+
+
+# Crowds of any size -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("users", [10**12 - 1, 10**12, 10**12 + 1, 10**13, 10**15 + 7, 2**60])
+@pytest.mark.parametrize("honest", [1.0, 0.9, 0.29, 0.7, 1e-9])
+def test_those_who_can_be_relied_on_are_counted_exactly(users, honest):
+    """Never more than there are, and never more than the stated fraction: a product of floats is off by thousands."""
+    found = honest_users(users, honest)
+    assert found == math.floor(users * Fraction(str(honest)))
+    assert honest_users(100, 0.29) == 29
+
+
+@pytest.mark.parametrize("users", [2 * 10**12, 10**13, 10**15])
+def test_more_than_a_trillion_users_can_be_shuffled(users):
+    """The noise of all users together does not grow with them."""
+    law = BitLaw(1.0, 1e-6, (3, 3))
+    encoder = law.encoder(CountBits(Tables(2, 2, 1, 1, 1.0, (0.0, 1.0))), users)
+    assert encoder.reliable == users
+    assert law.variance(users) == pytest.approx(law.variance(10**9), rel=1e-3)
+    assert encoder.epsilon(1e-6) <= 1.0 + 1e-4
+
+
+def test_calibrate_answers_for_ten_trillion_users():
+    found = calibrate(3, 2, 3, 10**13, 1.0, 1e-6, model="shuffle")
+    assert found.forecast.feasible
+    assert found.guarantee.epsilon == 1.0

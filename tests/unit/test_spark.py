@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import socket
-import subprocess
 import sys
-import time
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -30,6 +27,7 @@ from discreet.people.logs import LogFormat, open_log, table_of
 from discreet.people.stays import DeclaredLog
 from discreet.people.text import DELIMITERS, TextFile
 from discreet.privacy.accounting import Budget
+from spark_cluster import cluster
 
 HAS_SPARK = importlib.util.find_spec("pyspark") is not None
 
@@ -74,6 +72,43 @@ def test_java_comes_from_the_extra_only_where_there_is_none(monkeypatch):
     assert spark.java_home() is None
 
 
+@pytest.mark.parametrize(
+    ("master", "submitted", "told"),
+    [
+        (None, False, {"spark.master": "local[*]", **spark.LOOPBACK}),
+        ("spark://127.0.0.1:7077", False, {"spark.master": "spark://127.0.0.1:7077", **spark.LOOPBACK}),
+        ("spark://head.example:7077", False, {"spark.master": "spark://head.example:7077"}),
+        ("yarn", True, {"spark.master": "yarn"}),
+        (None, True, {}),
+    ],
+)
+def test_l9_only_a_cluster_on_this_machine_is_told_that_nobody_else_need_reach_it(
+    master, submitted, told, monkeypatch
+):
+    """Workers elsewhere must find the driver, and what spark-submit has chosen is left as it is."""
+    said = {}
+
+    class Builder:
+        def appName(self, name):
+            return self
+
+        def config(self, name, value):
+            said[name] = value
+            return self
+
+        def getOrCreate(self):
+            return SimpleNamespace(sparkContext=SimpleNamespace(setLogLevel=lambda level: None))
+
+    for name, there in ((spark.MASTER, None), (spark.SUBMITTED, "1" if submitted else None), ("JAVA_HOME", "/java")):
+        monkeypatch.delenv(name, raising=False) if there is None else monkeypatch.setenv(name, there)
+    fake = SimpleNamespace(SparkSession=SimpleNamespace(builder=Builder()))
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(sql=fake))
+    monkeypatch.setitem(sys.modules, "pyspark.sql", fake)
+    spark.session(master)
+    assert said.pop("spark.ui.showConsoleProgress") == "false"
+    assert said == told
+
+
 def without_java(folder: Path) -> str:
     """A PATH with everything that PATH has, except Java."""
     folder.mkdir()
@@ -83,33 +118,6 @@ def without_java(folder: Path) -> str:
                 with contextlib.suppress(FileExistsError):
                     (folder / program.name).symlink_to(program)
     return str(folder)
-
-
-@contextlib.contextmanager
-def cluster(folder: Path):
-    """A master and a worker of one core, from the classes that the wheel brings."""
-    import pyspark
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    where = f"spark://127.0.0.1:{port}"
-    program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    here = ("--host", "127.0.0.1", "--webui-port", "0")
-    master = ("org.apache.spark.deploy.master.Master", *here, "--port", str(port))
-    sizes = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work"))
-    worker = ("org.apache.spark.deploy.worker.Worker", where, *here, *sizes)
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
-    with (folder / "cluster.log").open("w") as log, contextlib.ExitStack() as stack:
-        for command in (master, worker):
-            started = subprocess.Popen((program, *command), env=environment, stdout=log, stderr=log)
-            stack.callback(started.wait, 60)
-            stack.callback(started.terminate)
-        for _ in range(600):
-            if "has been registered" in (folder / "cluster.log").read_text() or started.poll() is not None:
-                break
-            time.sleep(0.1)
-        assert "registered with master" in (folder / "cluster.log").read_text().lower()
-        yield where
 
 
 def same(here, there) -> bool:

@@ -15,7 +15,7 @@ from scipy import stats
 
 from discreet.agents.one_hot import OneHotVI
 from discreet.agents.sparse import SparseOneHotVI
-from discreet.offline import fitting, learners
+from discreet.offline import claims, fitting, learners
 from discreet.offline.certificate import verify
 from discreet.offline.learners import _plain
 from discreet.people.counting import LoggedData
@@ -449,6 +449,10 @@ def test_a_fit_that_holds_few_items_learns_the_same_policy(pooled, budget, monke
     assert worth["value_estimate"] > 2.3  # of at most one payment in four steps, far above 1.4 of random walks
     assert worth["value_lower"] == 0.0
     assert "no lower bound follows" in worth["values_are"]
+    assert [text for text in thin.certificate["warnings"] if "no lower bound" in text] == [claims.THRESHOLDED]
+    page = (tmp_path / "policy" / "certificate.html").read_text()
+    assert "no lower bound follows from them. Whether it is better than what is done now" in page
+    assert "% certainty" not in page
     assert [text[:10] for text in verify(tmp_path / "policy").problems] == ["simulation"]
 
 

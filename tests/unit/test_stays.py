@@ -18,6 +18,7 @@ from discreet.offline.declaration import Declaration, Grid
 from discreet.people.counting import LoggedData
 from discreet.people.logs import open_log
 from discreet.people.stays import ENDED, ON, UNKNOWN, DeclaredLog, read_stays
+from oracles_offline import full_stays
 
 
 def declaration(*states: str, **others) -> Declaration:
@@ -91,8 +92,7 @@ def test_a_grid_of_the_log_counts_what_the_stays_hold():
     rng = np.random.default_rng(1)
     n, H = 300, 4
     source = {
-        "user": np.repeat(np.arange(n), H),
-        "step": np.tile(np.arange(H), n),
+        **full_stays(n, H),
         "x": rng.normal(5, 4, n * H),
         "y": np.where(rng.random(n * H) < 0.2, np.nan, rng.exponential(3, n * H)),
         "ward": rng.choice(["A", "B", "Z"], n * H).tolist(),
@@ -250,6 +250,30 @@ def test_columns_may_be_called_as_they_like():
     assert found.reward.tolist() == [0.0, 1.0]
     timed = declaration("place:0..10", columns={**{k: v for k, v in roles.items() if k != "step"}, "time": "state"})
     assert read_stays({name: np.array(values) for name, values in source.items()}, timed).step.tolist() == [0, 0]
+
+
+def test_a_column_of_next_states_changes_nothing_and_is_refused_as_a_role():
+    """With declared columns a step leads to the next row of its stay, whatever such a column says."""
+    source = log([(0, 0, 1.0, 0, 0.0), (0, 1, 2.0, 1, 1.0), (1, 0, 3.0, 1, 0.5)], "user step x action reward")
+    plain, more = (
+        read_stays(each, declaration()) for each in (source, {**source, "next_state": np.array([5, -1, 9])})
+    )
+    for name in ("user", "step", "action", "reward", "bins", "leads"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(more, name))
+    with pytest.raises(
+        ValueError, match="is for numbered states; with declared columns a step leads to the next row"
+    ):
+        declaration(columns={"next_state": "next_state"})
+
+
+def test_rows_that_do_not_fit_are_refused_in_bytes_before_they_are_fetched(monkeypatch):
+    table = {"user": np.arange(1_000), **{name: np.zeros(1_000) for name in ("step", "x", "action", "reward")}}
+    assert len(read_stays(table, declaration()).step) == 1_000
+    monkeypatch.setattr("discreet.runs.memory.available", lambda: 2e5)
+    with pytest.raises(
+        ValueError, match=r"^1,000 rows, which are held at once, take about 0.0 GB, and 0.0 GB are free;"
+    ):
+        read_stays(table, declaration())
 
 
 # What contradicts the log -------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,13 +16,16 @@ import discreet
 from discreet.agents.apvi import APVI
 from discreet.agents.oreps import ConfidenceBoxes
 from discreet.agents.policy_optimization import PolicyOptimization, learning_rate, mirror_step
+from discreet.agents.vapvi import VAPVI
 from discreet.bonuses import ShaniEfroni
 from discreet.catalog import ALGORITHMS
 from discreet.cli import app
+from discreet.cli.listing import forms
 from discreet.envs.registry import make
 from discreet.envs.tabular import layers
 from discreet.occupancies import Layers
 from discreet.people.counts import CountSpec
+from discreet.people.episodes import MDPSimulator
 from discreet.people.losses import LossSpec
 from discreet.planning import policy_values
 from discreet.privacy.accounting import Budget
@@ -30,8 +35,11 @@ from discreet.privacy.trust.local_losses import LocalLosses
 from discreet.privacy.trust.losses import CentralLosses
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree
 from discreet.releases.counts import PerTable, PrivateCounts
+from discreet.releases.regressions import PrivateRegression
 from discreet.runs import results
 from discreet.runs.experiment import Experiment, Setting, run
+from discreet.runs.simulation import Clock, play, rollouts
+from discreet.schedules import EveryEpisode
 from discreet.session import Session
 
 ONE = Budget.pure(1.0)
@@ -361,12 +369,28 @@ def test_r5_unknown_rewards_are_charged_in_the_printed_penalty():
     assert (without.per_std == with_rewards.per_std).all()
 
 
-def test_baselines_say_what_they_are():
-    for name, whose in (("uc-o-reps", "RM19"), ("uob-reps", "JJLSY20"), ("apeve", "QYMW22")):
-        entry = ALGORITHMS[name]
-        assert "without noise" in f"{entry.summary} {entry.source}"
-        assert f"not [{whose}]" in entry.source
-    assert "recalled" in ALGORITHMS["pucb"].source
+def test_r9_baselines_say_what_they_are():
+    for name, whose in (("uc-o-reps", "RM19"), ("uob-reps", "JJLSY20"), ("apeve", "QYMW22"), ("pucb", "VBKW20")):
+        assert ALGORITHMS[name].source == f"[{whose}], recalled"
+    for name in ("heavy-ucbvi", "heavy-ucbpo", "uob-lbps"):
+        assert "without noise" in ALGORITHMS[name].source
+
+
+def test_r6_every_practical_form_is_named_as_ours():
+    for entry in ALGORITHMS.values():
+        two = entry.runner == "offline" or "mode" in entry.options
+        assert (entry.practical == "discreet's own learner") == (two and entry.source != "ours")
+        assert ("practical: discreet's own learner" in forms(entry)) == (entry.practical is not None)
+    assert sum(entry.practical is not None for entry in ALGORITHMS.values()) > 15
+
+
+def test_r6_the_readme_says_of_every_learner_what_is_printed_and_what_is_ours():
+    page = (Path(__file__).parents[2] / "README.md").read_text()
+    rows = [line.strip().strip("|").split("|") for line in page.splitlines() if line.startswith("  | `")]
+    ours = {name: last for names, _, last in rows for name in re.findall("`([^`]+)`", names)}
+    assert set(ours) == set(ALGORITHMS)
+    for name, entry in ALGORITHMS.items():
+        assert ("discreet's own" in ours[name] or "without noise" in ours[name]) == (entry.practical is not None)
 
 
 #: Of β, what the widths of noise may fail with: [QW23] Asm. 3.1; [WZCW23] Asm. 1; [BTZCC25] Asm. 4; [BZZDTCC24]
@@ -401,9 +425,31 @@ def test_r8_a_smaller_failure_probability_is_paid_for_in_bonus_and_width():
         _, found = triple.agent.estimate(release)
         return float(found.fixed.min()), float(release.largest_width.max())
 
-    (bonus, width), (larger_bonus, larger_width), (_, unsaid) = paid(0.1), paid(0.001), paid(None)
+    (bonus, width), (larger_bonus, larger_width) = paid(0.1), paid(0.001)
     assert bonus < larger_bonus
-    assert width < unsaid < larger_width  # of β = 0.1/3, of 0.01 where nothing is said, of 0.001/3
+    assert width < larger_width
+    assert paid(None) == (bonus, width)
+
+
+@pytest.mark.parametrize(("name", "model"), [form for form in FORMS if form[0] in SHARES])
+def test_r8_printed_constants_have_one_failure_probability_when_none_is_said(name, model):
+    """0.1, or the XA/K of the theorems on losses; our own constants keep theirs."""
+    setting = Setting.of(Experiment(name, **settings(name, model, mode="paper")))
+    adversarial = setting.entry.runner == "adversarial"
+    beta = setting.problem.layers.num_cells / setting.said.episodes if adversarial else 0.1
+    agent, privatizer, _ = setting.triple()
+    relied = getattr(agent, "confidence", None) or getattr(agent, "estimate", None) or agent
+    assert relied.beta == pytest.approx(beta)
+    assert privatizer.beta == pytest.approx(SHARES[name] * beta)
+    assert Setting.of(Experiment(name, **settings(name, model))).triple().privatizer.beta == 0.01
+
+
+@pytest.mark.parametrize("name", ["private-uc-o-reps", "private-uob-lbps"])
+def test_r8_with_hardly_any_users_the_failure_probability_of_losses_stays_below_one(name):
+    setting = Setting.of(Experiment(name, env="layered", epsilon=1.0, mode="paper", episodes=4))
+    agent, privatizer, _ = setting.triple()
+    assert privatizer.beta == pytest.approx(0.5)
+    assert agent.confidence.beta == pytest.approx(1 / 6)
 
 
 def test_r8_confidence_sets_take_the_same_failure_probability():
@@ -418,3 +464,56 @@ def test_r8_confidence_sets_take_the_same_failure_probability():
 def test_r8_failure_probabilities_that_are_none_are_refused(wrong):
     with pytest.raises(ValueError, match="the failure probability must lie strictly between 0 and 1"):
         Experiment("dp-ucbvi", epsilon=1.0, beta=wrong)
+
+
+# As printed ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [n for n, entry in ALGORITHMS.items() if {"mode", "schedule"} <= entry.options])
+def test_r9_printed_constants_replan_after_every_episode(name):
+    budget = {"epsilon": 1.0} if ALGORITHMS[name].private else {}
+    said = Experiment(name, mode="paper", states=3, horizon=3, episodes=40, **budget)
+    assert said.resolved.schedule == "every"
+    assert isinstance(Setting.of(said).triple().schedule, EveryEpisode)
+    with pytest.raises(ValueError, match=r"in paper mode .* plans after every episode; leave schedule out"):
+        Experiment(name, mode="paper", schedule="epochs", **budget)
+
+
+def test_r9_printed_ucbvi_follows_every_release():
+    """A plan per user: the loop that is run step by step has as many epochs as users."""
+    said = Experiment("ucbvi", mode="paper", states=3, horizon=3, episodes=40)
+    assert sum(1 for _ in episodes_of(said)) == 40
+    assert sum(1 for _ in episodes_of(Experiment("ucbvi", states=3, horizon=3, episodes=40))) < 40
+
+
+def episodes_of(said: Experiment):
+    setting = Setting.of(said)
+    session = Session.open(setting.triple(), setting.problem, NoiseSource.seeded(0))
+    simulator = MDPSimulator(setting.mdp, setting.law, np.random.SeedSequence(0), setting.problem.reward_range)
+    return play(session, rollouts(simulator), Clock())
+
+
+@pytest.mark.parametrize("h", [0, 1, 2])
+def test_r9_printed_variances_are_cut_at_what_is_left_to_earn(h):
+    """Print: ⟨φ,β⟩ in [0, (H−h+1)²] and ⟨φ,θ⟩ in [0, H−h+1], steps counted from 1; here H = 4 and h from 0."""
+    H, agent = 4, VAPVI(np.ones((1, 1, 1)), True, "paper", ridge=1.0)
+    asked = agent._deviations(h, np.array([0.0, H - h - 1.0]), H - h - 1.0, float(H - h))
+    next(asked)
+    for square, mean in ((1e9, -1e9), (1e9, 1e9), (3.0, 1.0)):
+        asked = agent._deviations(h, np.array([0.0, H - h - 1.0]), H - h - 1.0, float(H - h))
+        next(asked)
+        found = PrivateRegression(
+            np.zeros((1, 1)), (np.array([square]), np.array([mean])), 0.0, (0.0, 0.0), 1, 0.0, (0.0, 0.0), 1
+        )
+        with pytest.raises(StopIteration) as done:
+            asked.send(found)
+        expected = min(square, (H - h) ** 2) - min(max(mean, 0.0), H - h) ** 2
+        assert done.value.value[0, 0] == pytest.approx(math.sqrt(max(1.0, expected)))
+
+
+def test_r9_at_the_last_step_the_printed_clips_leave_no_variance():
+    """[0, 1] and [0, 1]: whatever the two regressions are, σ² = max(1, x − y²) = 1."""
+    x, y = np.meshgrid(np.linspace(0, 1, 101), np.linspace(0, 1, 101))
+    assert (np.maximum(1.0, x - y**2) == 1.0).all()
+    questions = VAPVI(np.eye(2).reshape(2, 1, 2), True, "paper").questions(1, 2, 10)
+    assert next(questions).part == "values"

@@ -68,7 +68,7 @@ def test_every_prefix_is_a_disjoint_union_of_nodes_and_a_user_enters_as_many_as_
     assert layout.histogram() == tally
 
 
-def test_levels_of_the_papers_setting():
+def test_f2_levels_of_the_papers_setting():
     assert Tree(Budget.pure(1.0)).layout(20_000).nodes_per_user == 15
     for m in range(1, 12):  # K = 2^m: a release after the last episode needs one more level
         assert Tree(Budget.pure(1.0)).layout(2**m).nodes_per_user == m

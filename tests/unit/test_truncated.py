@@ -63,7 +63,7 @@ def test_rewards_beyond_the_threshold_of_their_cell_count_as_nothing():
 
 @pytest.mark.parametrize("make", PRIVATE)
 @pytest.mark.parametrize("pooled", [False, True])
-def test_one_user_costs_at_most_epsilon_in_every_pair_of_worlds(make, pooled):
+def test_f12_one_user_costs_at_most_epsilon_in_every_pair_of_worlds(make, pooled):
     """Brute force: over all pairs of episodes with rewards at and around the thresholds, Σ_c |Δ_c|/b(c) ≤ ε_R, and
     the bound is attained."""
     H = 2
@@ -198,7 +198,7 @@ def test_a_falling_threshold_keeps_the_noise_of_the_highest(make):
     assert (np.asarray(stream.release().deviations.rewards) >= before - 1e-12).all()
 
 
-def test_users_need_thresholds_before_they_act():
+def test_f11_users_need_thresholds_before_they_act():
     for make in PRIVATE:
         stream = make(1.0).open(spec(), 3, NoiseSource.seeded(0))
         with pytest.raises(ValueError, match="call begin"):

@@ -129,7 +129,7 @@ def test_a_run_spends_its_budget(variances, split, m):
     assert noisier[0] == pytest.approx(m * single[0])
 
 
-def test_split_users_serve_one_regression_only():
+def test_f6_split_users_serve_one_regression_only():
     stream = opened(400, variances=True, split=True)
     both = opened(400, variances=True)
     one = [stream.regress(1, part, LINEAR.features, [target()]).matrix for part in ("values", "variances")]

@@ -16,6 +16,7 @@ import pytest
 
 from discreet.device import (
     BitEncoder,
+    GaussianEncoder,
     LaplaceEncoder,
     LossEncoder,
     LossTables,
@@ -44,6 +45,9 @@ ENCODERS = {
     "laplace pooled, no rewards": LaplaceEncoder(POOLED, (3.7, 0.9, None)),
     "laplace of losses, full": LaplaceEncoder(FULL, (18.0, 12.0, 192.0)),
     "laplace of losses, bandit": LaplaceEncoder(BANDIT, (18.0, None, 144.0)),
+    "gaussian staged": GaussianEncoder(STAGED, (9.5, 9.5, 38.0)),
+    "gaussian pooled, no rewards": GaussianEncoder(POOLED, (3.7, 0.9, None)),
+    "gaussian of losses, full": GaussianEncoder(FULL, (7.0, 5.0, 66.0)),
     "sampled step, staged": SampledEncoder(STAGED, QUARTER + 12345),
     "sampled step, pooled": SampledEncoder(POOLED, 2**60 - 1),
     "sampled step of losses, full": SampledEncoder(FULL, QUARTER),
@@ -107,7 +111,15 @@ def payload(encoder: Any, episode: list[Any], noise: Any) -> bytes:
     if isinstance(encoder, BitEncoder):
         messages = encoder.encode(*episode, noise, epsilon_at_most=encoder.epsilon(DELTA), delta_at_most=DELTA)
         return messages.tobytes()
+    if isinstance(encoder, GaussianEncoder):
+        return encoder.encode("ann", *episode, noise, rho_at_most=encoder.rho).payload
     return encoder.encode("ann", *episode, noise, epsilon_at_most=encoder.epsilon).payload
+
+
+def costs(encoder: Any) -> dict[str, float]:
+    if isinstance(encoder, GaussianEncoder):
+        return {"rho": encoder.rho}
+    return {"epsilon": encoder.epsilon(DELTA) if isinstance(encoder, BitEncoder) else encoder.epsilon}
 
 
 def vectors() -> list[dict[str, Any]]:
@@ -121,7 +133,7 @@ def vectors() -> list[dict[str, Any]]:
                     "name": f"{name}: {kind}",
                     "announcement": encoder.to_json(),
                     "form": encoder.form,
-                    "epsilon": encoder.epsilon(DELTA) if isinstance(encoder, BitEncoder) else encoder.epsilon,
+                    **costs(encoder),
                     "episode": episode,
                     "words": " ".join(f"{word:016x}" for word in words.all[: words.read]),
                     "payload": sent.hex(),
@@ -144,7 +156,7 @@ VECTORS: list[dict[str, Any]] = json.loads(FILE.read_text()) if FILE.exists() el
 def test_every_encoder_has_vectors():
     assert len(VECTORS) >= 40
     kinds = {vector["announcement"].get("encoder", "bits") for vector in VECTORS}
-    assert kinds == {"laplace", "sampled-step", "first-visit", "loss-cells", "bits"}
+    assert kinds == {"laplace", "gaussian", "sampled-step", "first-visit", "loss-cells", "bits"}
     fresh = json.loads(json.dumps(vectors()))
     for key in ("name", "announcement", "form", "episode", "words", "payload"):
         assert [vector[key] for vector in VECTORS] == [vector[key] for vector in fresh], key
@@ -154,8 +166,8 @@ def test_every_encoder_has_vectors():
 def test_devices_and_simulations_send_the_recorded_bytes(vector):
     encoder = encoder_from_json(vector["announcement"])
     assert encoder.form == vector["form"]
-    stated = encoder.epsilon(DELTA) if isinstance(encoder, BitEncoder) else encoder.epsilon
-    assert stated == pytest.approx(vector["epsilon"], rel=1e-12)
+    ((name, stated),) = costs(encoder).items()
+    assert stated == pytest.approx(vector[name], rel=1e-12)
     words = [int(word, 16) for word in vector["words"].split()]
     noise = Noise.replayed(words)
     assert payload(encoder, vector["episode"], noise).hex() == vector["payload"]

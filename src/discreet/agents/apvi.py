@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import BonusKind
 from discreet.mdp import Floats
-from discreet.planning import Bonus, Plan, greedy_plan
+from discreet.planning import Bonus, Plan
 from discreet.problem import Mask
 from discreet.releases.counts import Model, PrivateCounts, placed
 
@@ -113,12 +114,4 @@ class APVI:
         return np.asarray((bonus.fixed > -release.horizon) & (model.visits > 0.0))
 
     def plan(self, release: PrivateCounts, previous: Plan | None = None) -> Plan:
-        model, bonus = self.estimate(release)
-        return greedy_plan(
-            model,
-            release.horizon,
-            bonus,
-            reward_range=self.reward_range,
-            tie_seed=self.tie_seed,
-            num_episodes=release.num_episodes,
-        )
+        return UCBVI(self.estimate, tie_seed=self.tie_seed, reward_range=self.reward_range).plan(release, None)

@@ -48,8 +48,9 @@ class HeavyEstimate:
         cut at B have a second moment of at most u·B^{1−v}
     Rewards in other units, × x, have u·x^{1+v} and τ·x: means, bonuses and thresholds are then × x as well.
 
-    Source: [WZCW23] Alg. 1, 3.   Differs: 1. noise is charged by its own width E2, so the constants 10 and 16 become
-    4; 2. thresholds read released counts, never raw ones.
+    Source: [WZCW23] Alg. 1, 3, Lem. 15, 17, 18, 22.
+    Differs: 1. noise is charged by its own width E2, so the constants 10 and 16 become 4; 2. thresholds read released
+    counts, never raw ones.
     """
 
     num_episodes: int

@@ -16,7 +16,7 @@ from discreet.releases.histograms import PrivateHistogram
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class HistogramEstimate:
     """What the known cells lead to, c = (g·S + s)·A + a: shares of items, and how many steps they rest on."""
 
     shares: Floats  # (C, 2Y)
@@ -82,7 +82,7 @@ class OneHotVI:
             return None
         return like_cells(release, self._read(sum_over_steps(release), 0.0))
 
-    def read(self, release: PrivateHistogram, strictness: float, like: Mask | None = None) -> Estimate:
+    def read(self, release: PrivateHistogram, strictness: float, like: Mask | None = None) -> HistogramEstimate:
         """One reading, with the lowest threshold at strictness 0 and the highest at 1."""
         apart = self._read(release, strictness)
         if like is None or not like.any():
@@ -90,7 +90,7 @@ class OneHotVI:
         together, G = sum_over_steps(release), release.cells.stages
         joint, like = self._read(together, strictness), np.tile(like, G)
         like[-(like.size // G) :] = False  # what the last step pays often is its own, and two items say it
-        return Estimate(
+        return HistogramEstimate(
             np.where(like[:, None], np.tile(joint.shares, (G, 1)), apart.shares),
             np.where(like, np.tile(joint.counts, G), apart.counts),
             np.where(like, np.tile(joint.known, G), apart.known),
@@ -99,7 +99,7 @@ class OneHotVI:
             shared=float(like.mean()),
         )
 
-    def _read(self, release: PrivateHistogram, strictness: float) -> Estimate:
+    def _read(self, release: PrivateHistogram, strictness: float) -> HistogramEstimate:
         cells, sd = release.cells, release.deviation
         lowest = self.lowest(cells.sizes) * sd
         threshold = lowest + strictness * np.maximum(self.strictest * release.width - lowest, 0.0)
@@ -111,9 +111,9 @@ class OneHotVI:
         if self.rewards is not None:  # what was paid is known better than the release says
             shares[:, 0::2] += shares[:, 1::2]
             shares[:, 1::2] = 0.0
-        return Estimate(shares, counts, known, np.full(cells.num_cells, sd), release.tilted)
+        return HistogramEstimate(shares, counts, known, np.full(cells.num_cells, sd), release.tilted)
 
-    def estimate(self, release: PrivateHistogram) -> Estimate:
+    def estimate(self, release: PrivateHistogram) -> HistogramEstimate:
         """The reading whose policy is taken."""
         like = self.like(release)
         readings = [self.read(release, t, like) for t in np.linspace(0.0, 1.0, self.readings)]
@@ -132,7 +132,7 @@ class OneHotVI:
         return readings[least_regret(worth)]
 
     def values(
-        self, release: PrivateHistogram, estimate: Estimate, policy: Ints | None = None
+        self, release: PrivateHistogram, estimate: HistogramEstimate, policy: Ints | None = None
     ) -> tuple[Floats, Floats, Ints]:
         """(quality, value, actions) of the greedy policy or of a given one.
 
@@ -171,7 +171,7 @@ class OneHotVI:
     def plan(self, release: PrivateHistogram, previous: Plan | None = None) -> Plan:
         return self.plan_in(release, self.estimate(release))
 
-    def plan_in(self, release: PrivateHistogram, estimate: Estimate) -> Plan:
+    def plan_in(self, release: PrivateHistogram, estimate: HistogramEstimate) -> Plan:
         """The plan for one reading."""
         quality, value, actions = self.values(release, estimate)
         policy = np.zeros(release.cells.shape)
@@ -220,7 +220,7 @@ def sum_over_steps(release: PrivateHistogram) -> PrivateHistogram:
     )
 
 
-def like_cells(release: PrivateHistogram, joint: Estimate) -> Mask:
+def like_cells(release: PrivateHistogram, joint: HistogramEstimate) -> Mask:
     """(S·A,) Which cells lead to the same at all steps, as far as the release can tell; p is that of all steps.
 
     t = (x − N·p)² / (v·((1 − p)² + (m − 1)·p²) + N·p·(1 − p)) for every item x of a cell with m items, total N and

@@ -14,7 +14,9 @@ import numpy as np
 from discreet.kernels.projection import project_counts
 from discreet.mdp import Floats
 from discreet.occupancies import (
+    KernelBalls,
     KernelBoxes,
+    KernelSet,
     Layers,
     Solution,
     barrier_step,
@@ -38,9 +40,10 @@ class OccupancyPlan(Plan):
 
     value: Floats = field(default_factory=_no_values)
     quality: Floats = field(default_factory=_no_values)
-    boxes: KernelBoxes
+    boxes: KernelSet
     solution: Solution
     counted: int = 0  # users behind the boxes
+    visits: Floats | None = None  # (H, S, A) behind the boxes, where they wait for visits to double
     num_blocks: int = 0  # blocks of losses behind the policy
     solves: int = 0
     unsolved: int = 0
@@ -52,7 +55,7 @@ class OccupancyPlan(Plan):
         names = ("solves", "unsolved", "largest_gap", "largest_violation")
         return {name: getattr(self, name) for name in names}
 
-    def followed(self, boxes: KernelBoxes, solution: Solution, release: PrivateLosses) -> OccupancyPlan:
+    def followed(self, boxes: KernelSet, solution: Solution, release: PrivateLosses) -> OccupancyPlan:
         """The next plan; an unsolved step keeps the policy and is counted."""
         gap, violation = self.largest_gap, self.largest_violation
         if solution.solved:
@@ -64,6 +67,7 @@ class OccupancyPlan(Plan):
             boxes=boxes,
             solution=solution,
             counted=release.counted,
+            visits=self.visits if boxes is self.boxes else release.visits,
             num_blocks=release.num_blocks,
             solves=self.solves + 1,
             unsolved=self.unsolved + (not solution.solved),
@@ -127,9 +131,46 @@ class ConfidenceBoxes:
             width[h][cells] = np.minimum(reach, 1.0).reshape(len(here), A, len(there))
         return KernelBoxes.around(layers, estimate, width)
 
-    def refreshed(self, release: PrivateLosses, previous: OccupancyPlan) -> KernelBoxes:
+    def refreshed(self, release: PrivateLosses, previous: OccupancyPlan) -> KernelSet:
         """The boxes change only when counts were released."""
         return previous.boxes if previous.counted == release.counted else self.boxes(release)
+
+
+@dataclass(frozen=True)
+class PublishedSets:
+    """The confidence sets of the learners without privacy, from exact counts; ι = ln(XAK/β).
+
+    balls:  ‖P − P̄‖₁ ≤ √(2·|X_{h+1}|·ι/max(1, N))
+    boxes:  |P − P̄| ≤ 2·√(P̄·ι/max(1, N−1)) + 14·ι/(3·max(1, N−1))
+    Renewed when the visits of some (h, x, a) have doubled since the last time (an epoch).
+    Source: [RM19] (balls), [JJLSY20] (boxes); recalled, not checked against copies of the papers.
+    """
+
+    layers: Layers
+    num_episodes: int
+    shape: Literal["balls", "boxes"]
+    confidence_scale: float = 1.0
+    beta: float = 0.1
+
+    def boxes(self, release: PrivateLosses) -> KernelSet:
+        layers, counts = self.layers, release.transitions
+        iota = math.log(layers.num_cells * max(self.num_episodes, 2) / self.beta)
+        N = counts.sum(axis=-1)
+        P = counts / np.maximum(N, 1.0)[..., None]
+        if self.shape == "balls":
+            successors = layers.sizes[1:].reshape(-1, 1, 1)
+            reach = self.confidence_scale * np.sqrt(2.0 * successors * iota / np.maximum(N, 1.0))
+            return KernelBalls.around(layers, P, reach)
+        n = np.maximum(N - 1.0, 1.0)[..., None]
+        width = self.confidence_scale * (2.0 * np.sqrt(P * iota / n) + 14.0 * iota / (3.0 * n))
+        return KernelBoxes.around(layers, P, width)
+
+    def refreshed(self, release: PrivateLosses, previous: OccupancyPlan) -> KernelSet:
+        """The set of this epoch, or of the next one if this release begins it."""
+        assert release.visits is not None
+        before = np.zeros(()) if previous.visits is None else previous.visits
+        begins = (release.visits >= np.maximum(2.0 * before, 1.0)).any()
+        return self.boxes(release) if begins else previous.boxes
 
 
 def first_plan(layers: Layers) -> OccupancyPlan:
@@ -142,7 +183,7 @@ def first_plan(layers: Layers) -> OccupancyPlan:
 class RegularisedLeader:
     """q = argmin η·⟨L̃, q⟩ + Σ q ln q over the measures of the confidence boxes.
 
-    Source: Private-UC-O-REPS [BZZDTCC24 Alg. 1]; without noise, UC-O-REPS [RM19].
+    Source: Private-UC-O-REPS [BZZDTCC24 Alg. 1].
     Differs: practical mode takes η = rate_scale·√(ln(XA/H)/K) with rate_scale 10 instead of 1.
     Cost: one `entropy_step` per plan.
     """
@@ -172,14 +213,14 @@ class BanditDescent:
     corrected: ℓ̂ = clip(ℓ̃, −E', n + E')/u, unbiased up to the clip; paper: ℓ̂ = clip((ℓ̃+E')/(2E'+n), 0, 1)/u, which
     adds about 1/(2u) to every action, most to those hardly played, and has linear regret. u is the upper occupancy
     bound, n the users of the block, ℓ̃ their noisy sum of losses, E' its width.
-    `regulariser`: "barrier" (log barrier; Private-UOB-LBPS) or "entropy" (UOB-REPS: the estimator then has the
-    implicit bias u + γ).
-    Source: [BZZDTCC24] Alg. 3, Eq. 4.1–4.3; [JJLSY20].
+    `regulariser`: "barrier" (log barrier; Private-UOB-LBPS) or "entropy" (relative entropy; UOB-REPS: the estimator
+    then has the implicit bias u + γ).
+    Source: [BZZDTCC24] Alg. 3, Eq. 4.1–4.3; UOB-REPS of [JJLSY20] with `PublishedSets` after every episode.
     Differs: a policy is kept for a block of users, whose losses get one noise.
     Cost: one upper bound for all states and one solve per plan.
     """
 
-    confidence: ConfidenceBoxes
+    confidence: ConfidenceBoxes | PublishedSets
     rate: float
     estimator: LossEstimator = "corrected"
     regulariser: Literal["barrier", "entropy"] = "barrier"
@@ -193,7 +234,13 @@ class BanditDescent:
         boxes = self.confidence.refreshed(release, previous)
         if release.num_blocks == previous.num_blocks:  # only counts are new: no losses, but feasible in the new boxes
             return previous.followed(boxes, self._step(boxes, np.zeros(layers.shape), previous.solution), release)
-        # The block was played with the previous policy, under the boxes known then.
+        estimate = self.estimate(release, previous)
+        return previous.followed(boxes, self._step(boxes, self.rate * estimate, previous.solution), release)
+
+    def estimate(self, release: PrivateLosses, previous: OccupancyPlan) -> Floats:
+        """ℓ̂, packed. The block was played with the previous policy, under the boxes known then."""
+        layers = self.confidence.layers
+        assert isinstance(previous.boxes, KernelBoxes)
         upper = upper_occupancy(previous.boxes, previous.policy)[..., None] * layers.pack(previous.policy)
         losses, n, e = layers.pack(release.latest), release.block_users, release.loss_width
         if self.estimator == "paper":
@@ -201,14 +248,27 @@ class BanditDescent:
             losses = n * np.clip((losses + e) / (2.0 * e + n), 0.0, 1.0)
         elif math.isfinite(e):
             losses = np.clip(losses, -e, n + e)
-        estimate = np.where(layers.mask_packed[..., None], losses / np.maximum(upper + self.implicit, 1e-12), 0.0)
-        return previous.followed(boxes, self._step(boxes, self.rate * estimate, previous.solution), release)
+        return np.where(layers.mask_packed[..., None], losses / np.maximum(upper + self.implicit, 1e-12), 0.0)
 
-    def _step(self, boxes: KernelBoxes, losses: Floats, before: Solution) -> Solution:
+    def _step(self, boxes: KernelSet, losses: Floats, before: Solution) -> Solution:
         if self.regulariser == "barrier":
+            assert isinstance(boxes, KernelBoxes)
             return barrier_step(boxes, losses, before)
         scores = np.log(np.maximum(before.measure, 1e-300)) - losses[..., None]
         return entropy_step(boxes, scores, None)
+
+
+@dataclass(frozen=True)
+class RelativeEntropyDescent(BanditDescent):
+    """q_{k+1} = argmin η·⟨ℓ_k, q⟩ + KL(q‖q_k): the same with whole loss tables.
+
+    Source: UC-O-REPS of [RM19] with `PublishedSets` of balls, after every episode; recalled.
+    """
+
+    regulariser: Literal["barrier", "entropy"] = "entropy"
+
+    def estimate(self, release: PrivateLosses, previous: OccupancyPlan) -> Floats:
+        return self.confidence.layers.pack(release.latest)
 
 
 @dataclass(frozen=True)

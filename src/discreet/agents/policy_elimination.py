@@ -127,14 +127,14 @@ class EliminationPlan(Plan):
 class PolicyElimination:
     """SDP-PE (with noisy batches) and APEVE (with exact ones).
 
-    Stage b, L users twice (L doubles):
+    Stage b, L users twice (L doubles; with `roots`, L = K^{1−1/2^b}):
       crude, each step h:   π_{h,s,a} = argmax_{π active} V^π(1_{h,s,a}, P̃cru) for every (s,a), played in one batch;
                             W ∪= {(h,s,a,s') : Ñ(s,a,s') ≤ 6·c_W·E·H²·ι};  P̃cru_h = Ñ(s,a,s')/Ñ(s,a) off W
       fine:                 the same for all (h,s,a) in one batch → P̃ref (off W), r̃
       eliminate π if        max V(r̃,P̃ref) − V^π(r̃,P̃ref) ≥ 2c·( √(H⁵S²Aι/L) + c_E·S³A²H⁵Eι/L )
-    ι = ln(2HAK/β), E = 4·width (at least 1 in W). What W takes away earns nothing.
+    ι = ln(2HAK/β), E = 4·width (at least 1 in W, and with `roots`). What W takes away earns nothing.
 
-    Source: [BTZCC25] Alg. 1–4; without noise [QYMW22].
+    Source: [BTZCC25] Alg. 1–4; with exact batches and `roots` [QYMW22], recalled: rewards are known there.
     Differs: 1. users are divided evenly over the policies of a batch, to the last one; 2. the first stage has
     `first` users, not 2: fewer cannot be shuffled, or say nothing; 3. ties between explorers go to the policy with
     the best value so far; 4. E is that of the exact tails of the batch; 5. with `exploit`, users who cannot fill
@@ -150,6 +150,7 @@ class PolicyElimination:
     shift: bool = True
     exploit: bool = False
     first: int = 2
+    roots: bool = False
     beta: float = 0.1
     largest: int = LARGEST
 
@@ -161,6 +162,13 @@ class PolicyElimination:
         H, S, A = policies.shape
         return int(2 ** math.ceil(math.log2(max(self.first, H * S * A, 2 * H, 2))))
 
+    def length(self, policies: Policies, stage: int) -> int:
+        """L of a stage, counted from 1: doubling, or the K^{1−1/2^b} of few switches; never less than the first."""
+        least = self.first_stage(policies)
+        if self.roots:
+            return max(least, math.ceil(math.pow(self.num_episodes, 1.0 - 0.5**stage)))
+        return least << (stage - 1)
+
     def iota(self, shape: tuple[int, int, int]) -> float:
         H, _, A = shape
         return math.log(2.0 * H * A * self.num_episodes / self.beta)
@@ -169,6 +177,7 @@ class PolicyElimination:
         """2c·( √(H⁵S²Aι/L) + c_E·S³A²H⁵Eι/L )."""
         H, S, A = shape
         iota = self.iota(shape)
+        width = max(width, 1.0) if self.roots else width
         learning = math.sqrt(H**5 * S**2 * A * iota / length)
         noise = self.privacy_scale * S**3 * A**2 * H**5 * width * iota / length
         return 2.0 * self.confidence_scale * (learning + noise)
@@ -189,7 +198,7 @@ class PolicyElimination:
         return self._next(policies, progress, previous, release.num_episodes)
 
     def _opening(self, policies: Policies) -> EliminationPlan:
-        K, length = self.num_episodes, self.first_stage(policies)
+        K, length = self.num_episodes, self.length(policies, 1)
         if 2 * length > K:
             raise ValueError(
                 f"{K} users are fewer than one stage, which has {2 * length} ({length} crude and {length} fine)"
@@ -294,14 +303,14 @@ class PolicyElimination:
         values = policies.values(np.where(progress.rare, 0.0, rows), rewards)
         best = float(values[progress.active].max())
         kept = best - values < self.threshold(shape, progress.fine, max(width, progress.crude_width))
-        done = release.num_episodes
+        done, length = release.num_episodes, self.length(policies, progress.stage + 1)
         progress = replace(
             progress,
             active=progress.active & kept,
             values=values,
             stage=progress.stage + 1,
-            crude=2 * progress.crude,
-            fine=2 * progress.fine,
+            crude=length,
+            fine=length,
             layer=0,
             rows=np.zeros_like(progress.rows),
             rare=np.zeros_like(progress.rare),

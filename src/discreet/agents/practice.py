@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from discreet.mdp import Floats, Ints
-from discreet.releases.trees import PrivateTree, Tree
+from discreet.releases.histograms import PrivateHistogram
+from discreet.releases.items import Items
+from discreet.releases.trees import ColumnTree, PrivateTree, alone
 
 AS_NOW = -1
 #: Actions lead in a leaf by so many deviations of their noises, and bins of returns count from so many on.
@@ -53,6 +57,35 @@ def returns(counts: Floats, low: float, high: float, noise: float) -> Returns:
     return Returns(mean, math.sqrt(float(kept @ (centres - mean) ** 2) / total + width**2 / 12.0))
 
 
+def merge_states(release: PrivateHistogram, group: Ints) -> PrivateHistogram:
+    """The same histogram as if states with one number in `group` (S,) had been one state; places that are none stay.
+
+    An item of k·l items has k·l times their variance: its mean over all items stands for each of them.
+    """
+    cells = release.cells
+    S, A, Y = cells.num_states, cells.num_actions, cells.num_successors
+    n, others = int(group.max()) + 1, Y - S
+    values = release.values.reshape(cells.stages, S, A, Y, 2)
+    led = np.zeros((cells.stages, S, A, n + others, 2))
+    for y, place in enumerate([*group.tolist(), *range(n, n + others)]):
+        led[:, :, :, place] += values[:, :, :, y]
+    found = np.zeros((cells.stages, n, A, n + others, 2))
+    for s, place in enumerate(group.tolist()):
+        found[:, place] += led[:, s]
+    many = S / n * Y / (n + others)
+    merged = Items.of(
+        n, A, cells.horizon, cells.pooled, absorbing=cells.absorbing, unknown=cells.unknown, ended=cells.ended
+    )
+    return replace(
+        release,
+        cells=merged,
+        values=found.reshape(merged.num_cells, -1),
+        variance=many * release.variance,
+        width=math.sqrt(many) * release.width,
+        total_width=math.sqrt(S / n) * release.total_width,
+    )
+
+
 class Cuts(NamedTuple):
     """A tree written as a grid: the thresholds it uses per column, and the leaf of every cell (row-major)."""
 
@@ -60,12 +93,19 @@ class Cuts(NamedTuple):
     leaf: Ints
 
 
-def cuts(tree: Tree, num_columns: int) -> Cuts:
-    """Every cell lies in one leaf: both sides of every split are unions of cells."""
-    used = [tuple(sorted(set(tree.thresholds[tree.columns == c].tolist()))) for c in range(num_columns)]
+def _edges(thresholds: Ints, last: int) -> tuple[int, ...]:
+    """Where a column is cut: at its thresholds, and before and after every bin that was asked for alone."""
+    single = alone(thresholds[thresholds < 0])
+    found = {*thresholds[thresholds >= 0].tolist(), *(single - 1).tolist(), *single.tolist()}
+    return tuple(sorted(cut for cut in found if 0 <= cut < last))
+
+
+def cuts(tree: ColumnTree, last_bins: Sequence[int]) -> Cuts:
+    """Every cell lies in one leaf: both sides of every split are unions of cells; columns end with `last_bins`."""
+    used = [_edges(tree.thresholds[tree.columns == c], most) for c, most in enumerate(last_bins)]
     shape = [len(part) + 1 for part in used]
     cells = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1)
-    inside = np.zeros((len(cells), num_columns), dtype=np.uint8)
+    inside = np.zeros((len(cells), len(last_bins)), dtype=np.uint8)
     for c, part in enumerate(used):
         if part:  # a bin of the cell: its upper end, or one past the last threshold
             inside[:, c] = np.append(part, part[-1] + 1)[cells[:, c]]

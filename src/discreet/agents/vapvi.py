@@ -20,8 +20,9 @@ class VAPVI:
     """Q_h = clip(⟨φ,w⟩ + c − Γ, least, most) with w = Λ⁻¹·Σ ψ·(r + V_{h+1} − c)/σ, ψ = φ/σ, Λ = Σψψᵀ + λI (+ shift).
 
     weighted   σ² = max{1, clip(⟨φ,β⟩, 0, B²) − clip(⟨φ,θ⟩, 0, B)²}, β and θ the regressions of V² and V on φ,
-               V = V_{h+1}, B = H−h−1 the most that it can be, and σ = 1 at the last step; practical: of V less the
-               middle of its range, B half of the range, the second clip to [−B, B]
+               V = V_{h+1}, B = H−h as printed (H−h+1 where steps count from 1), so that σ = 1 at the last step
+               whatever the regressions say: none is made there; practical: of V less the middle of its range, B half
+               of the range, the second clip to [−B, B]
     otherwise  σ = 1: PEVI
 
     paper      c = 0, Γ = C·√d·√(φᵀΛ⁻¹φ), and for PEVI C·d·H·√ln(2dHK/β)·√(φᵀΛ⁻¹φ), both with C = 1; Λ shifted by
@@ -34,7 +35,7 @@ class VAPVI:
 
     Both are post-processing of the same kind of release. Source: [QW22] Alg. 2, [YDWW22], [JYW21].
     Differs: 1. the D/K term is left out, its constant needs the unknown spectrum of the population; 2. Cholesky
-    solves; 3. clips Q and V_{h+1} at what the remaining steps can pay.
+    solves; 3. clips V_{h+1} at what the remaining steps can pay.
     Cost: O(H·(S·A·d² + d³)) plus the regressions.
     """
 
@@ -98,7 +99,7 @@ class VAPVI:
                 centre, bound = 0.5 * (V.max() + V.min() + 1.0), 0.5 * (np.ptp(V) + 1.0)
             sigma = np.ones((S, A))
             if self.weighted and h < H - 1:
-                sigma = yield from self._deviations(h, V, max(float(np.abs(V).max()), H - h - 1.0))
+                sigma = yield from self._deviations(h, V, max(float(np.abs(V).max()), H - h - 1.0), top)
             target = Target((V - centre) / sigma[..., None], 1.0 / sigma, bound)
             found = yield Question(h, "values", self.features / sigma[..., None], [target])
             positive = self._positive(found)
@@ -123,11 +124,16 @@ class VAPVI:
         np.put_along_axis(policy, actions[..., None], 1.0, axis=2)
         return Plan(policy, value, quality, num_users, actions=actions), lower
 
-    def _deviations(self, h: int, V: Floats, top: float) -> Generator[Question, PrivateRegression, Floats]:
-        """σ(s,a) ≥ 1 from the regressions of V² and V, both of one value in [0, top] (or centred)."""
+    def _deviations(
+        self, h: int, V: Floats, bound: float, most: float
+    ) -> Generator[Question, PrivateRegression, Floats]:
+        """σ(s,a) ≥ 1 from the regressions of V² and V, both of one value in [0, bound] (or centred).
+
+        Their estimates are cut at `most`, which is what V_h can be (practical: at what V_{h+1} can be).
+        """
         S, A, d = self.features.shape
         nothing = np.zeros((S, A))
-        centre, bound, square_centre, square_bound = 0.0, top, 0.0, top**2
+        centre, square_centre, square_bound = 0.0, 0.0, bound**2
         if self.mode == "practical":
             centre, bound = 0.5 * (V.max() + V.min()), 0.5 * float(np.ptp(V))
             square_centre = square_bound = 0.5 * bound**2
@@ -140,8 +146,12 @@ class VAPVI:
         solver = scipy.linalg.cho_factor(self._positive(found))
         phi = self.features.reshape(S * A, d)
         square, mean = (phi @ scipy.linalg.cho_solve(solver, vector) for vector in found.vectors)
-        square = np.clip(square + square_centre, 0.0, square_bound + square_centre)
-        mean = np.clip(mean, -bound if self.mode == "practical" else min(0.0, float(V.min())), bound)
+        if self.mode == "practical":
+            square = np.clip(square + square_centre, 0.0, square_bound + square_centre)
+            mean = np.clip(mean, -bound, bound)
+        else:
+            most = max(most, bound)
+            square, mean = np.clip(square, 0.0, most**2), np.clip(mean, min(0.0, float(V.min())), most)
         return np.sqrt(np.maximum(1.0, square - mean**2)).reshape(S, A)
 
     def _positive(self, found: PrivateRegression) -> Floats:

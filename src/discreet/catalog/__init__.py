@@ -17,8 +17,8 @@ from discreet.envs.adversaries import ADVERSARIES
 from discreet.problem import Problem
 
 if TYPE_CHECKING:
+    from discreet.device.losses import Feedback
     from discreet.offline.learners import Outcome, Task
-    from discreet.people.losses import Feedback
     from discreet.planning import Agent
     from discreet.privacy.protocol import Privatizer
     from discreet.privacy.trust.losses import LossPrivatizer
@@ -47,12 +47,19 @@ class Algorithm:
     options: frozenset[str] = frozenset()  # names of `OPTIONS` that change what it does; all others are refused
     learn: Callable[[Task], Outcome] | None = None  # offline only
     features: bool = False  # offline: learns from features of states and actions
+    zcdp: tuple[str, ...] = ()  # the models in which its noise may be Gaussian, for a budget in rho
+
+    @property
+    def practical(self) -> str | None:
+        """What its default form is, where `source` is that of the other one only; None where there is one form."""
+        two = self.source != "ours" if self.runner == "offline" else "mode" in self.options
+        return "discreet's own learner" if two else None
 
 
 MODES = ("practical", "paper")
 NOISES = ("true", "printed")
 SCHEDULES = ("every", "epochs")
-LOCAL_REPORTS = ("sampled", "laplace")
+LOCAL_REPORTS = ("sampled", "laplace", "gaussian")
 
 
 # What a learner can be told -----------------------------------------------------------------------------------------
@@ -110,7 +117,8 @@ def settled(
 ) -> tuple[str | bool | None, str] | None:
     """The one value that an option can have in this form of a learner, and why; None where there is a choice.
 
-    A value of None says that the option has no meaning there. `said` are the experiment's options.
+    A value of None says that the option has no meaning there. `said` are the experiment's options, and whether its
+    budget is "gaussian": in ρ or (ε, δ).
     """
     name, mode = entry.name, said["mode"]
     if option == "honest" and trust != "shuffle":
@@ -132,16 +140,20 @@ def settled(
         return (False if OPTIONS[option].default is False else None), f"{name} has no use for {dashed(option)}"
     if option == "local_reports" and trust != "local":
         return None, "local-reports is for the local model only"
+    if option == "local_reports" and said["gaussian"] and said["noise"] != "printed":
+        return "gaussian", "in the local model rho, or epsilon with delta, buys Gaussian noise on every counter"
     if mode == "paper" and option == "local_reports":
         return "laplace", f"in paper mode {name} adds noise to every counter"
     if said["noise"] == "printed" and option == "local_reports":
         return "laplace", f"the printed noise of {name} is on every counter"
+    if option == "local_reports" and said[option] == "gaussian":
+        return "sampled", "Gaussian noise never gives pure epsilon: it needs rho, or a delta"
     pooled_paper = mode == "paper" and said["pooled"]
     if option == "allow_pooled" and not pooled_paper:
         return False, "allow-pooled is for printed constants on pooled counts"
     if option == "pooled" and pooled_paper and "allow_pooled" in entry.options and not said["allow_pooled"]:
         return False, f"the printed constants of {name} are for counts of every step, unless --allow-pooled is said"
-    if mode == "paper" and option == "schedule" and (entry.private or entry.heavy):
+    if mode == "paper" and option == "schedule":
         return "every", f"in paper mode {name} plans after every episode"
     return None
 
@@ -155,7 +167,7 @@ def default_of(entry: Algorithm, option: str, said: Mapping[str, Any]) -> str | 
 
 def settings_of(entry: Algorithm) -> frozenset[str]:
     """Everything that can be said about a run of a learner beside its name."""
-    budget = {"epsilon", "delta", "model", "neighbours"} if entry.private else set()
+    budget = {"epsilon", "delta", "rho", "model", "neighbours"} if entry.private else set()
     law = {"reward_law", "alpha", "df", "tail_index", "discount"} if entry.runner == "online" else set()
     return entry.options | budget | law | {"env", "states", "horizon", "instance", "episodes"}
 
@@ -234,15 +246,16 @@ ONLINE = ("joint", "local")
 TRUST = ("joint", "two-servers", "local", "shuffle")
 # fmt: off
 _ALGORITHMS: tuple[Algorithm, ...] = (
-    _acts("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1", _PLAIN),
-    _acts("ucbvi-bernstein", "optimistic value iteration, Bernstein bonus", "[AOM17] bonus 2", _PLAIN),
-    _acts("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20]", _PLAIN | _RATE),
+    _acts("ucbvi", "optimistic value iteration, Hoeffding bonus", "[AOM17] bonus 1, recalled", _PLAIN),
+    _acts("ucbvi-bernstein", "optimistic value iteration, Bernstein bonus", "[AOM17] bonus 2, recalled", _PLAIN),
+    _acts("oppo", "optimistic policy optimisation (mirror descent)", "[SERM20], recalled", _PLAIN | _RATE),
     _acts("spotlight", "one targeted report per user (ours)", "ours", _REPORTS, "ucbvi-bernstein", TRUST),
     _acts("dp-ucbvi", "private value iteration, Bernstein bonus", "[QW23] Alg. 1",
-          _COUNTS | _PRINTED | {"bonus"}, "ucbvi-bernstein"),
-    _acts("private-ucb-vi", "private value iteration, Hoeffding bonus", "[CZ22]",
-          _COUNTS | _PRINTED, "ucbvi"),
-    _acts("private-ucb-po", "private policy optimisation", "[CZ22]", _COUNTS | _PRINTED | _RATE, "oppo"),
+          _COUNTS | _PRINTED | {"bonus"}, "ucbvi-bernstein", zcdp=ONLINE),
+    _acts("private-ucb-vi", "private value iteration, Hoeffding bonus", "[CZ22], in part recalled",
+          _COUNTS | _PRINTED, "ucbvi", zcdp=ONLINE),
+    _acts("private-ucb-po", "private policy optimisation", "[CZ22], in part recalled",
+          _COUNTS | _PRINTED | _RATE, "oppo", zcdp=ONLINE),
     _acts("private-heavy-ucbvi", "private value iteration, heavy-tailed rewards", "[WZCW23] Alg. 1",
           _HEAVY | _PRINTED, "heavy-ucbvi", build=_recipe("heavy", False, True), heavy=True),
     _acts("private-heavy-ucbpo", "private policy optimisation, heavy-tailed rewards", "[WZCW23] Alg. 3",
@@ -252,22 +265,24 @@ _ALGORITHMS: tuple[Algorithm, ...] = (
     _acts("heavy-ucbpo", "private-heavy-ucbpo without noise", "[WZCW23] without noise",
           _HEAVY | _RATE, build=_recipe("heavy", True, False), heavy=True),
     _acts("pucb", "the first private learner, Hoeffding bonus", "[VBKW20], recalled",
-          _PLAIN | _DECLARED | _STAGED, "ucbvi", ("joint",)),
+          _PLAIN | _DECLARED | _STAGED, "ucbvi", ("joint",), zcdp=("joint",)),
     _acts("shuffle-ucbvi", "value iteration on shuffled bits, any size", "[QW23] × [BTZCC25] bits",
           _BITS | _PRINTED, "ucbvi-bernstein", ("shuffle",)),
     _acts("sdp-pe", "policy elimination on shuffled bits, tiny problems", "[BTZCC25] Alg. 1–4",
           _ELIMINATION | _PRINTED | {"honest"}, "apeve", ("shuffle",), _recipe("elimination", True), staged=True),
-    _acts("apeve", "sdp-pe without noise, tiny problems", "[BTZCC25] without noise, not [QYMW22]",
+    _acts("apeve", "policy elimination without privacy, tiny problems", "[QYMW22], recalled",
           _ELIMINATION, build=_recipe("elimination", False), staged=True),
     _acts("private-uc-o-reps", "adversarial losses, all of them seen", "[BZZDTCC24] Alg. 1",
-          _LOSSES | _PRINTED | {"losses"}, "uc-o-reps", build=_against("uc_o_reps"), feedback="full"),
+          _LOSSES | _PRINTED | {"losses"}, "uc-o-reps", build=_against("uc_o_reps"), feedback="full",
+          zcdp=ONLINE),
     _acts("private-uob-lbps", "adversarial losses, seen along the way", "[BZZDTCC24] Alg. 3",
-          _LOSSES | _PRINTED | {"losses", "estimator"}, "uob-lbps", build=_against("uob"), feedback="bandit"),
-    _acts("uc-o-reps", "private-uc-o-reps without noise", "[BZZDTCC24] without noise, not [RM19]",
+          _LOSSES | _PRINTED | {"losses", "estimator"}, "uob-lbps", build=_against("uob"), feedback="bandit",
+          zcdp=ONLINE),
+    _acts("uc-o-reps", "adversarial losses, all of them seen, no privacy", "[RM19], recalled",
           _LOSSES, build=_against("uc_o_reps"), feedback="full"),
     _acts("uob-lbps", "private-uob-lbps without noise", "[BZZDTCC24] without noise",
           _LOSSES | {"estimator"}, build=_against("uob"), feedback="bandit"),
-    _acts("uob-reps", "uob-lbps with entropy for its barrier", "ours without noise, not [JJLSY20]",
+    _acts("uob-reps", "adversarial losses, seen along the way, no privacy", "[JJLSY20], recalled",
           _LOSSES | {"estimator"}, build=_against("uob", "entropy"), feedback="bandit"),
     _acts("follow-the-leader", "best policy for the losses so far; a baseline", "folklore",
           frozenset({"adversary"}), build=_against("follow_the_leader"), feedback="full"),
@@ -290,16 +305,15 @@ _ALGORITHMS += (
     _from_logs(
         "dp-vapvi", "pessimistic regression, variance weights", "[QW22] Alg. 2", _learner("vapvi"), "vapvi", True
     ),
-    _from_logs("apvi", "pessimistic value iteration on counts", "[YW21]", _learner("apvi")),
-    _from_logs("pevi", "pessimistic regression", "[JYW21]", _learner("pevi"), features=True),
+    _from_logs("apvi", "pessimistic value iteration on counts", "[YW21], recalled", _learner("apvi")),
+    _from_logs("pevi", "pessimistic regression", "[JYW21], recalled", _learner("pevi"), features=True),
     _from_logs("vapvi", "pessimistic regression, variance weights", "[YDWW22]", _learner("vapvi"), features=True),
 )
 
-_KNOWN = {entry.name: entry for entry in _ALGORITHMS}
-_OURS = frozenset(_KNOWN)
+KNOWN = plugins.Known("a learner", {entry.name: entry for entry in _ALGORITHMS})
 
 #: Ours, and those that were added.
-ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(_KNOWN)
+ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(KNOWN)
 
 
 def algorithm(name: str) -> Algorithm:
@@ -324,25 +338,14 @@ def register_algorithm(entry: Algorithm) -> None:
     """Make a learner known by its name, for `Experiment` and, from an entry point, for `discreet run`."""
     if not isinstance(entry, Algorithm):
         raise ValueError(f"the learner is {entry!r}; expected a discreet.Algorithm")
-    plugins.checked_name("a learner", entry.name, entry.name in _KNOWN)
+    KNOWN.check(entry.name)
     if entry.runner != "online":
         raise ValueError(f"{entry.name} has the runner {entry.runner!r}; only learners that act can be added: online")
     if unknown := sorted(entry.options - OPTIONS.keys()):
         raise ValueError(f"{entry.name} has the option {unknown[0]!r}; the choices are {', '.join(OPTIONS)}")
     if unknown := sorted(set(entry.models) - set(TRUST)):
         raise ValueError(f"{entry.name} has the model {unknown[0]!r}; the choices are {', '.join(TRUST)}")
-    _KNOWN[entry.name] = entry
-
-
-def added() -> dict[str, Algorithm]:
-    """What `register_algorithm` and plug-ins brought."""
-    return {name: entry for name, entry in _KNOWN.items() if name not in _OURS}
-
-
-def add(entries: Mapping[str, Algorithm]) -> None:
-    """Know these as well: what another process of the same program has added."""
-    for name, entry in entries.items():
-        _KNOWN.setdefault(name, entry)
+    KNOWN[entry.name] = entry
 
 
 def load_plugins() -> list[str]:
@@ -375,10 +378,10 @@ def own(learner: Own, private: bool) -> Algorithm:
     if callable(getattr(learner, "plan", None)):
         build: Callable[[Problem], Triple] = _recipe("own_agent", learner)
         options = frozenset({"pooled", "schedule", "local_reports"})
-        return _own_entry(type(learner).__name__, build, private, ONLINE, options)
+        return _own_entry(type(learner).__name__, build, private, ONLINE, options, ONLINE)
     if callable(learner):
         name = getattr(learner, "__name__", type(learner).__name__).strip("<>")
-        return _own_entry(name, learner, private, TRUST, _BITS | _COUNTS | _REPORTS)
+        return _own_entry(name, learner, private, TRUST, _BITS | _COUNTS | _REPORTS, TRUST)
     raise ValueError(
         f"the learner is {learner!r}; expected a name, an agent with `plan`, a triple (agent, privatizer, schedule) "
         f"or a function that returns one"
@@ -397,6 +400,11 @@ def _own_triple(learner: tuple[Any, ...]) -> Algorithm:
 
 
 def _own_entry(
-    name: str, build: Callable[[Problem], Triple], private: bool, models: tuple[str, ...], options: frozenset[str]
+    name: str,
+    build: Callable[[Problem], Triple],
+    private: bool,
+    models: tuple[str, ...],
+    options: frozenset[str],
+    zcdp: tuple[str, ...] = (),
 ) -> Algorithm:
-    return Algorithm(name, "given as an object", "own", build, private, models, options=options)
+    return Algorithm(name, "given as an object", "own", build, private, models, options=options, zcdp=zcdp)

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Literal
 
-from discreet.agents.oreps import BanditDescent, ConfidenceBoxes, Leader, RegularisedLeader
+from discreet.agents.oreps import (
+    BanditDescent,
+    ConfidenceBoxes,
+    Leader,
+    PublishedSets,
+    RegularisedLeader,
+    RelativeEntropyDescent,
+)
 from discreet.catalog import Triple
 from discreet.people.losses import LossSpec
 from discreet.privacy.noise import NoiseSource
@@ -19,13 +27,25 @@ PURE_BLOCKS, GAUSSIAN_BLOCKS, EXACT_UPDATES = 100, 300, 1000
 
 
 def _boxes(problem: Problem) -> ConfidenceBoxes:
-    return ConfidenceBoxes(problem.layers, problem.num_episodes, problem.scale(0.3), problem.paper, problem.beta)
+    return ConfidenceBoxes(problem.layers, problem.num_episodes, problem.scale(0.3), problem.paper, _failure(problem))
 
 
 def _clocks(problem: Problem, blocks: int) -> TwoClocks:
     """Losses in so many blocks, counts at geometric epochs; in paper mode both after every episode."""
     K = problem.num_episodes
     return TwoClocks(K, 1, 1.0) if problem.paper else TwoClocks(K, max(1, math.ceil(K / blocks)))
+
+
+def _failure(problem: Problem) -> float | None:
+    """The one δ of a run: the XA/K of the theorems with their constants, unless another is said."""
+    if problem.paper and problem.beta is None:
+        return min(problem.layers.num_cells / problem.num_episodes, 1.0 / 6.0)
+    return problem.beta
+
+
+def _width_failure(problem: Problem) -> float:
+    """2δ for counts and δ for losses."""
+    return replace(problem, beta=_failure(problem)).width_failure(3.0)
 
 
 def _curator(problem: Problem, clocks: TwoClocks) -> CentralLosses:
@@ -38,25 +58,33 @@ def _curator(problem: Problem, clocks: TwoClocks) -> CentralLosses:
         num_loss_blocks=clocks.num_loss_blocks,
         public_losses=problem.losses == "public",
         visits=problem.paper,
-        beta=problem.width_failure(3.0),
+        beta=_width_failure(problem),
         calibration=problem.calibration,
     )
 
 
 def _devices(problem: Problem) -> LocalLosses:
     laplace = problem.paper or problem.noise == "printed"
-    beta = problem.width_failure(3.0)  # 2β for counts and β for losses
-    return LocalLosses(problem.budget, problem.losses == "public", laplace, beta, problem.calibration)
+    beta, public = _width_failure(problem), problem.losses == "public"
+    return LocalLosses(problem.budget, public, laplace, beta, problem.calibration)
+
+
+def _published(problem: Problem, shape: Literal["balls", "boxes"]) -> PublishedSets:
+    return PublishedSets(problem.layers, problem.num_episodes, shape, problem.scale(1.0), problem.failure)
 
 
 def uc_o_reps(problem: Problem) -> Triple:
-    """Full information: Private-UC-O-REPS, or UC-O-REPS without a budget."""
+    """Full information: Private-UC-O-REPS; without a budget UC-O-REPS as published (paper), or ours (practical)."""
+    if not problem.private and problem.paper:  # [RM19], as recalled: η = √(ln(XA/H)/K)
+        rate = math.sqrt(math.log(problem.layers.num_cells / problem.horizon) / problem.num_episodes)
+        descent = RelativeEntropyDescent(_published(problem, "balls"), rate * problem.rate(1.0))
+        return Triple(descent, ExactLosses(), _clocks(problem, problem.num_episodes))
     agent = RegularisedLeader(_boxes(problem), problem.rate(1.0 if problem.paper else 10.0))
-    if problem.epsilon is None:
+    if not problem.private:
         return Triple(agent, ExactLosses(), _clocks(problem, EXACT_UPDATES))
     if problem.trust == "local":
         return Triple(agent, _devices(problem), _clocks(problem, PURE_BLOCKS))
-    gaussian, public = problem.delta > 0, problem.losses == "public"
+    gaussian, public = problem.gaussian, problem.losses == "public"
     clocks = _clocks(problem, EXACT_UPDATES if public else GAUSSIAN_BLOCKS if gaussian else PURE_BLOCKS)
     privatizer = _curator(problem, clocks)
     if problem.paper:
@@ -70,13 +98,16 @@ def uob(problem: Problem, regulariser: str = "barrier") -> Triple:
     """Bandit feedback: Private-UOB-LBPS, or UOB-LBPS (barrier) and UOB-REPS (entropy) without a budget."""
     layers, K, boxes = problem.layers, problem.num_episodes, _boxes(problem)
     theory = math.sqrt(layers.num_cells / layers.num_actions / K)  # √(X/K)
-    if problem.epsilon is None:
+    if not problem.private:
         clocks = _clocks(problem, EXACT_UPDATES)
-        if regulariser == "entropy":  # [JJLSY20]: η = γ = √(H ln(HXA/δ)/(K·X·A))
+        if regulariser == "entropy":
             H, XA = layers.horizon, layers.num_cells
-            rate = math.sqrt(H * math.log(H * XA * K) / (K * XA)) * problem.rate(1.0 if problem.paper else 3.0)
-            implicit = rate if problem.paper else 0.1 * rate
-            agent = BanditDescent(boxes, rate, problem.estimator, "entropy", implicit)
+            if problem.paper:  # [JJLSY20]: η = γ = √(H·ln(HXA/δ)/(K·X·A))
+                rate = math.sqrt(H * math.log(H * XA / problem.failure) / (K * XA)) * problem.rate(1.0)
+                agent = BanditDescent(_published(problem, "boxes"), rate, problem.estimator, "entropy", rate)
+            else:
+                rate = math.sqrt(H * math.log(H * XA * K) / (K * XA)) * problem.rate(3.0)
+                agent = BanditDescent(boxes, rate, problem.estimator, "entropy", 0.1 * rate)
         else:
             agent = BanditDescent(boxes, theory * problem.rate(1.0 if problem.paper else 10.0), problem.estimator)
         return Triple(agent, ExactLosses(), clocks)
@@ -92,8 +123,11 @@ def uob(problem: Problem, regulariser: str = "barrier") -> Triple:
         return Triple(BanditDescent(boxes, rate, problem.estimator), privatizer, clocks)
     most = max(len(states) for states in layers.states)
     if problem.trust == "local":
-        q = 1.0 / (math.exp(problem.epsilon) + 1.0)
-        deviation = layers.horizon * math.sqrt(q * (1.0 - q)) / (0.5 - q) * math.sqrt(most)
+        if problem.gaussian:
+            deviation = _devices(problem).families(spec)["losses"].deviation * spec.grid
+        else:
+            q = 1.0 / (math.exp(problem.budget.total("laplace")) + 1.0)
+            deviation = layers.horizon * math.sqrt(q * (1.0 - q)) / (0.5 - q) * math.sqrt(most)
         # Noise of a block of n users is deviation·√n: a block long enough that losses of a cell stand out.
         length = min(max(int((2.0 * deviation * most * layers.num_actions) ** 2), K // 100, 1), max(K // 5, 1))
         noise = deviation * math.sqrt(length)

@@ -10,33 +10,37 @@ from typing import Any, Literal
 from discreet.agents.heavy_tails import HeavyEstimate, HeavyUCBPO, HeavyUCBVI, exact_rate, joint_rate, local_rate
 from discreet.agents.policy_elimination import PolicyElimination
 from discreet.agents.policy_optimization import PolicyOptimization
-from discreet.agents.spotlight import Spotlight
+from discreet.agents.sparse_spotlight import SparseSpotlight
+from discreet.agents.spotlight import OPTIMISM, Spotlight
 from discreet.agents.ucbvi import UCBVI
 from discreet.bonuses import Azar, BonusKind, ChowdhuryZhou, Practical, QiaoWang, ShaniEfroni, Vietri
 from discreet.catalog import Triple
 from discreet.people.counts import CountSpec
 from discreet.planning import Agent, Estimator
+from discreet.privacy.families import calibrated
 from discreet.privacy.protocol import Privatizer
 from discreet.privacy.sums.epochs import Epochs
 from discreet.privacy.sums.exact import Exact
 from discreet.privacy.sums.tree import Tree
-from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.local import LocalGaussian, LocalLaplace, LocalSampled
 from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.reports import Reports
 from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
+from discreet.privacy.trust.sparse_reports import SparseReportNoise
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedExact, TruncatedLocal, TruncatedTree
 from discreet.privacy.trust.two_servers import TwoServerReports
 from discreet.problem import Moments, Problem
 from discreet.releases.counts import PrivateCounts
 from discreet.releases.reports import PrivateReports
+from discreet.releases.sparse import dense
 from discreet.schedules import EveryEpisode, GeometricEpochs, Schedule
 
 # Without privacy ----------------------------------------------------------------------------------------------------
 
 
 def plain_schedule(problem: Problem) -> Schedule:
-    return EveryEpisode() if problem.schedule == "every" else GeometricEpochs()
+    return EveryEpisode() if problem.paper or problem.schedule == "every" else GeometricEpochs()
 
 
 def _azar(problem: Problem, kind: BonusKind, default: float) -> Triple:
@@ -69,6 +73,8 @@ def count_privatizer(problem: Problem) -> Privatizer[PrivateCounts]:
     """The release of counts: a tree where a policy follows every episode, fresh noise per epoch elsewhere."""
     beta, calibration = problem.width_failure(1 / 3), problem.calibration
     if problem.trust == "local":
+        if problem.gaussian and problem.noise == "true":
+            return LocalGaussian(problem.budget, beta=beta)
         if problem.local_reports == "laplace" or problem.noise == "printed":
             return LocalLaplace(problem.budget, beta=beta, calibration=calibration)
         return LocalSampled(problem.budget, beta)
@@ -86,9 +92,15 @@ def count_schedule(problem: Problem) -> Schedule:
         return EveryEpisode()
     if problem.trust == "local":
         return GeometricEpochs(growth=1.5, first=max(1, problem.num_episodes // 200))
-    H = problem.horizon
-    spread = math.sqrt(2) * (6 if problem.neighbours == "replace" else 3) * H / (problem.epsilon or math.inf)
-    return GeometricEpochs(growth=1.2, first=max(1, min(int(2 * spread), problem.num_episodes // 20)))
+    return GeometricEpochs(growth=1.2, first=max(1, min(int(2 * _spread(problem)), problem.num_episodes // 20)))
+
+
+def _spread(problem: Problem) -> float:
+    """Standard deviation of the noise on a count of one epoch; with a delta, that of Laplace noise at its epsilon."""
+    if problem.epsilon is None:
+        spec = CountSpec(1, 1, problem.horizon, problem.pooled)
+        return calibrated(problem.budget, "gaussian", problem.neighbours, spec)[0].deviation
+    return math.sqrt(2) * (6 if problem.neighbours == "replace" else 3) * problem.horizon / problem.epsilon
 
 
 def _private(problem: Problem, paper: Estimator, practical: Estimator, monotone: bool = False) -> Triple:
@@ -146,8 +158,8 @@ def heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple:
     schedule: Schedule = EveryEpisode() if every else GeometricEpochs()
     rate = exact_rate(shape, K, beta)
     if private:
-        if problem.delta > 0:
-            raise ValueError("heavy-tailed learners spend pure epsilon: leave delta at 0")
+        if problem.gaussian:
+            raise ValueError("heavy-tailed learners spend pure epsilon: leave delta and rho out")
         assert problem.epsilon is not None
         rate = (local_rate if local else joint_rate)(shape, K, problem.epsilon, beta)
         rate *= 1.0 if problem.paper else 10.0  # the printed thresholds cut off most of what they should count
@@ -189,8 +201,19 @@ REPORTS: Mapping[str, Callable[[Problem], Privatizer[PrivateReports]]] = {
 }
 
 
+def reports_are_dense(problem: Problem) -> bool:
+    """Whether all sub-cells of reports are held: a public rule, the same on every machine."""
+    stages = 1 if problem.pooled else problem.horizon
+    return dense(2 * stages * problem.num_states**2 * problem.num_actions, True)
+
+
 def spotlight(problem: Problem) -> Triple:
     K, facts, local = problem.num_episodes, problem.structure, problem.trust == "local"
+    if problem.trust == "joint" and not reports_are_dense(problem):
+        sparse = SparseSpotlight(K, facts.initial, problem.scale(OPTIMISM), tie_seed=problem.tie_seed)
+        return Triple(
+            sparse, SparseReportNoise(problem.budget, problem.neighbours, structure=facts), GeometricEpochs()
+        )
     agent = Spotlight.configured(K, facts, local, problem.confidence_scale, problem.tie_seed)
     return Triple(agent, REPORTS[problem.trust](problem), GeometricEpochs())
 
@@ -229,7 +252,7 @@ def elimination(problem: Problem, private: bool) -> Triple:
         raise ValueError("policies are eliminated on counts per step; leave --pooled out")
     K, facts = problem.num_episodes, problem.structure
     if problem.paper:
-        agent = PolicyElimination(K, facts, problem.scale(1.0))
+        agent = PolicyElimination(K, facts, problem.scale(1.0), roots=not private)
     else:
         first = min(128 * problem.horizon * problem.num_states * problem.num_actions, K // 8)
         agent = PolicyElimination(K, facts, problem.scale(0.1), 1e-3, 1e-3, shift=False, exploit=True, first=first)
@@ -247,7 +270,7 @@ def elimination(problem: Problem, private: bool) -> Triple:
 
 def own_agent(problem: Problem, agent: Agent[PrivateCounts]) -> Triple:
     """An agent on counts: exact ones without a budget, and else those of the practical learners."""
-    if problem.epsilon is None:
+    if not problem.private:
         return Triple(agent, Exact(), plain_schedule(problem))
     return Triple(agent, count_privatizer(problem), count_schedule(problem))
 

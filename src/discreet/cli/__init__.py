@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 from typing import Annotated
 
 import typer
 
-from discreet.cli import columns, listing, offline, privacy, reproducing, running, theory
+from discreet.cli import columns, listing, offline, privacy, reproducing, running, showing, sweeping, theory
 from discreet.cli.settings import LearnerCommand
 from discreet.cli.terminal import Commands, say
 
@@ -50,7 +52,15 @@ def _start(
 
     discreet plot results/                   draw their learning curves
 
+    discreet sweep sweep.toml --out results/          many experiments at once
+
+    discreet results results/                tables of them
+
+    discreet report results/                 everything they say, as one page
+
     discreet calibrate --epsilon 1           what would privacy cost?
+
+    discreet explore                         the same with sliders, in a browser
     """
     if context.invoked_subcommand is None:
         say(context.get_help())
@@ -60,6 +70,10 @@ app.command("algorithms")(listing.algorithms)
 app.command("envs")(listing.envs)
 app.command("run", cls=LearnerCommand)(running.run)
 app.command("plot")(running.plot)
+app.command("sweep")(sweeping.sweep)
+app.command("results")(sweeping.results)
+app.command("report")(showing.report)
+app.command("explore")(showing.explore)
 app.command("demo")(running.demo)
 app.command("calibrate")(privacy.calibrate)
 app.command("audit")(privacy.audit)
@@ -73,5 +87,8 @@ app.command("evaluate")(offline.evaluate)
 
 
 def main() -> None:
-    """The `discreet` program."""
+    """The `discreet` program. A third of a short command would else be spent on looking for garbage: among what was
+    imported, where there is none, and once more at the end."""
+    gc.set_threshold(50_000)
+    atexit.register(gc.freeze)
     app(prog_name="discreet")

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from discreet.cli.options import Json
 from discreet.cli.terminal import note, say, say_json, show
 
 if TYPE_CHECKING:
     from discreet.catalog import Algorithm
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
 def algorithms(
@@ -31,6 +30,7 @@ def algorithms(
             "name": entry.name,
             "summary": entry.summary,
             "source": entry.source,
+            "practical": entry.practical,
             "private": entry.private,
             "models": list(entry.models) if entry.private else [],
             "twin": entry.twin,
@@ -52,7 +52,7 @@ def algorithms(
             table.add_column(column)
         for entry in ALGORITHMS.values():
             if command(entry) == name:
-                table.add_row(f"[bold]{entry.name}[/bold]", entry.summary, privacy(entry), escape(entry.source))
+                table.add_row(f"[bold]{entry.name}[/bold]", entry.summary, privacy(entry), escape(forms(entry)))
         show(table)
 
 
@@ -68,6 +68,11 @@ def privacy(entry: Algorithm) -> str:
     return ", ".join(entry.models) if entry.private else "none"
 
 
+def forms(entry: Algorithm) -> str:
+    """Whose learner it is: as printed, and by default."""
+    return entry.source if entry.practical is None else f"paper: {entry.source}; practical: {entry.practical}"
+
+
 def markdown_page() -> str:
     """The list of learners as a page of the documentation."""
     from discreet.catalog import ALGORITHMS
@@ -78,6 +83,9 @@ def markdown_page() -> str:
         "Written by `make docs` from `src/discreet/catalog`; a test compares the two. `discreet run` runs a",
         "triple (agent, privatizer, schedule), so what it may see and what it guarantees can be read off its parts;",
         "`discreet fit` makes one release from a log and plans on it ([offline.md](offline.md)).",
+        "",
+        "*paper* is `--constants paper`; *practical* is the default, and under every paper's name it is a learner of",
+        "discreet's own. *Recalled* means that we know the paper but had no copy to compare with.",
     ]
     for name, title in TITLES.items():
         lines += [
@@ -88,7 +96,7 @@ def markdown_page() -> str:
             "|---|---|---|---|",
         ]
         lines += [
-            f"| `{entry.name}` | {entry.summary} | {privacy(entry)} | {entry.source} |"
+            f"| `{entry.name}` | {entry.summary} | {privacy(entry)} | {forms(entry)} |"
             for entry in ALGORITHMS.values()
             if command(entry) == name
         ]

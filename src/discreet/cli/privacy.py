@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from discreet.cli.columns import Declare, State, declared, spoken
+from discreet.cli.columns import grid_json, show_grid
+from discreet.cli.logs import declared, log_format
+from discreet.cli.options import Declare, Delta, Json, NeighboursOption, State, one_of, spoken
 from discreet.cli.terminal import compilation_notice, say, say_json, show
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from discreet.offline.declaration import Declaration
     from discreet.runs.feasibility import Calibration
 
 FAMILY_NAMES = {"N": "N visits", "T": "T transitions", "R": "R rewards", "losses": "losses"}
@@ -20,20 +23,23 @@ FAMILY_NAMES = {"N": "N visits", "T": "T transitions", "R": "R rewards", "losses
 
 def calibrate(
     context: typer.Context,
-    epsilon: Annotated[float, typer.Option(help="Privacy budget per user.", show_default=False)],
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget per user.", show_default=False)] = None,
     states: Annotated[int, typer.Option(help="Number of states.")] = 6,
     actions: Annotated[int, typer.Option(help="Number of actions.")] = 2,
     horizon: Annotated[int, typer.Option(help="Steps per episode.")] = 20,
     episodes: Annotated[
         int, typer.Option("--episodes", "--users", help="Episodes; every episode is another user.")
     ] = 20_000,
-    delta: Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")] = 0.0,
+    delta: Delta = 0.0,
+    rho: Annotated[
+        float | None, typer.Option(help="zCDP budget per user, instead of epsilon.", show_default=False)
+    ] = None,
     model: Annotated[str | None, typer.Option(help="joint, shuffle or local.", show_default="joint")] = None,
     schedule: Annotated[
         str | None,
         typer.Option(help="When to release: every (episode) or epochs (growing).", show_default="epochs"),
     ] = None,
-    neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
+    neighbours: NeighboursOption = "replace",
     pooled: Annotated[bool, typer.Option("--pooled", help="Count over all steps together.")] = False,
     losses: Annotated[
         bool, typer.Option("--losses", help="For adversarial learners: private loss tables instead of rewards.")
@@ -44,9 +50,13 @@ def calibrate(
     dimension: Annotated[
         int | None, typer.Option(help="With --offline: of the features, for dp-pevi and dp-vapvi.")
     ] = None,
+    branching: Annotated[
+        float | None,
+        typer.Option(help="States that a cell leads to on average, where that is expected.", show_default="unknown"),
+    ] = None,
     declare: Declare = None,
     state: State = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """How much noise a budget needs, and whether one can learn with it. No data is touched.
 
@@ -60,20 +70,23 @@ def calibrate(
 
     discreet calibrate --epsilon 1 --model shuffle --delta 1e-6
 
+    discreet calibrate --rho 0.1 --pooled                        zCDP and Gaussian noise
+
     discreet calibrate --offline --epsilon 1 --states 12 --actions 3 --horizon 10 --episodes 5000 --pooled
 
     discreet calibrate --offline --epsilon 1 --delta 1e-6 --dimension 10 --horizon 20 --episodes 5000
 
     discreet calibrate --offline --epsilon 1 --declare stays.toml --users 10000      the bins of declared columns
     """
-    check_epsilon(epsilon, largest=not offline)
+    check_budget(epsilon, rho, largest=not offline)
     if offline:
-        from discreet.cli.offline import calibrate_declared, calibrate_offline
-
-        for option, given in (("--model", model), ("--schedule", schedule), ("--losses", losses or None)):
+        said = {"--model": model, "--schedule": schedule, "--losses": losses or None, "--branching": branching}
+        for option, given in said.items():
             if given is not None:
                 raise ValueError(f"a release from a log is made once, by its holder, of rewards; leave {option} out")
-        declaration = declared(context, declare, state, str(actions), horizon)
+        if epsilon is None:
+            raise ValueError("--offline compares several epsilons; give --epsilon, with or without --delta")
+        declaration = declared(context)
         if declaration is not None:
             for option in spoken(context, ("dimension", "pooled")):
                 raise ValueError(f"{option} is for logs of numbered states, not of declared columns; leave it out")
@@ -87,14 +100,10 @@ def calibrate(
 
     relation = one_of("--neighbours", neighbours)
     model, schedule = model or "joint", schedule or "epochs"
-    if losses:
-        if model != "joint" or pooled:
-            raise ValueError("--losses is for the joint model, whose steps are never pooled")
-        found = feasibility.calibrate_losses(states, actions, horizon, episodes, epsilon, delta, schedule, relation)
-    else:
-        found = feasibility.calibrate(
-            states, actions, horizon, episodes, epsilon, delta, model, schedule, relation, pooled
-        )
+    found = feasibility.calibrate(
+        *(states, actions, horizon, episodes, epsilon, delta, model, schedule, relation, pooled, rho, branching),
+        losses=losses,
+    )
     if as_json:
         say_json(found.to_json())
         return
@@ -107,10 +116,16 @@ def calibrate(
         say(f"spotlight: {found.spotlight.verdict}")
 
 
-def check_epsilon(epsilon: float, largest: bool) -> None:
+def check_budget(epsilon: float | None, rho: float | None, largest: bool) -> None:
     """Refuse what is no budget; `largest`: also more than a run would take."""
-    from discreet.runs.feasibility import LARGEST_EPSILON
+    from discreet.runs.feasibility import LARGEST_EPSILON, LARGEST_RHO
 
+    if (epsilon is None) == (rho is None):
+        raise ValueError("state a budget: either --epsilon (with or without --delta) or --rho")
+    if rho is not None and not 0 < rho <= LARGEST_RHO:
+        raise ValueError(f"--rho is {rho:g}; it must be above 0 and at most {LARGEST_RHO:g}")
+    if epsilon is None:
+        return
     if epsilon == math.inf:
         raise ValueError("--epsilon is infinite: that is no privacy and needs no noise; give a number")
     if largest and epsilon > LARGEST_EPSILON:
@@ -119,12 +134,95 @@ def check_epsilon(epsilon: float, largest: bool) -> None:
         )
 
 
-def one_of(option: str, value: str) -> Literal["replace", "zero-out"]:
-    if value == "replace":
-        return "replace"
-    if value == "zero-out":
-        return "zero-out"
-    raise ValueError(f"{option} is {value!r}; it must be replace or zero-out")
+def calibrate_offline(
+    states: int,
+    actions: int,
+    horizon: int,
+    users: int,
+    epsilon: float,
+    delta: float,
+    neighbours: str,
+    pooled: bool,
+    as_json: bool,
+    dimension: int | None = None,
+) -> None:
+    """How many users which budget needs, for a fit from logs; with a dimension, for the learners on features."""
+    from discreet.privacy.accounting import Budget
+    from discreet.runs.feasibility import forecast_fit
+
+    log = log_format(str(states), str(actions), horizon, pooled)
+    relation = one_of("--neighbours", neighbours)
+    names, what = ("one-hot", "dp-apvi"), f"{states} × {actions} pairs are visited"
+    if dimension is not None:
+        if dimension < 1 or pooled or not delta:
+            raise ValueError("--dimension is at least 1, for regressions at every step: with a --delta, not --pooled")
+        names, what = ("dp-pevi", "dp-vapvi"), f"{dimension} directions of the features are taken"
+    found = {}
+    for factor in (0.1, 0.3, 1.0, 3.0, 10.0):
+        each = epsilon * factor
+        budget = Budget.approximate(each, delta) if delta else Budget.pure(each)
+        found[each] = {name: forecast_fit(log, budget, users, relation, name, dimension=dimension) for name in names}
+    asked = found[epsilon][names[0]]
+    if as_json:
+        say_json(
+            {
+                "users": users,
+                "epsilon": epsilon,
+                "delta": delta,
+                "learners": {name: outlook.to_json() for name, outlook in found[epsilon].items()},
+                "users_needed": {f"{each:g}": both[names[0]].users_needed for each, both in found.items()},
+                "verdict": asked.verdict,
+            }
+        )
+        return
+    from rich.table import Table
+
+    say(f"users needed when all {what} evenly:")
+    sheet = Table("ε", *names)
+    for each, both in found.items():
+        sheet.add_row(f"{each:g}", *(f"{both[name].users_needed:,}" for name in names))
+    show(sheet)
+    say(f"verdict for {users:,} users at ε = {epsilon:g}: {asked.verdict}")
+
+
+def calibrate_declared(
+    declaration: Declaration, users: int, epsilon: float, delta: float, neighbours: str, as_json: bool
+) -> None:
+    """What becomes of declared columns with so many users: known before any data is read."""
+    from discreet.people.logs import LogFormat
+    from discreet.privacy.accounting import Budget
+    from discreet.runs.feasibility import forecast_fit
+
+    relation = one_of("--neighbours", neighbours)
+    budget = Budget.approximate(epsilon, delta) if delta else Budget.pure(epsilon)
+    grid = declaration.grid(users, budget, relation)
+    log = LogFormat(
+        grid.num_states,
+        declaration.num_actions,
+        declaration.horizon,
+        declaration.pooled,
+        episodes_per_user=declaration.episodes_per_user,
+        reward_range=declaration.reward_range,
+        ended_pays=declaration.ended_pays,
+    )
+    outlook = forecast_fit(log, budget, users, relation)
+    if as_json:
+        say_json(
+            {
+                "users": users,
+                "epsilon": epsilon,
+                "delta": delta,
+                "grid": grid_json(grid),
+                "learners": {"one-hot": outlook.to_json()},
+                "verdict": outlook.verdict,
+            }
+        )
+        return
+    show_grid(grid, users)
+    say(f"states: {grid.num_states}, with {declaration.num_actions} actions in each")
+    say(f"unused columns: {', '.join(grid.unused) or 'none'}")
+    say(f"users needed: {grid.users_needed:,} for these bins, {grid.users_for_all:,} for all columns")
+    say(f"verdict for {users:,} users at ε = {epsilon:g}: {outlook.verdict}")
 
 
 def noise_table(found: Calibration) -> Table:
@@ -160,7 +258,7 @@ def audit(
     delta: Annotated[float, typer.Option(help="For mechanisms that are (epsilon, delta)-private.")] = 1e-6,
     confidence: Annotated[float, typer.Option(help="With which the lower bound holds.")] = 0.999,
     seed: Annotated[int, typer.Option(help="Of the attack.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
+    as_json: Json = False,
     names: Annotated[bool, typer.Option("--list", help="List what can be audited.")] = False,
 ) -> None:
     """Attack a mechanism: how much epsilon can an adversary prove has leaked?

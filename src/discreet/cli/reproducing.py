@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from discreet.cli.terminal import compilation_notice, progress_bar, say, seed_list
+from discreet.cli.terminal import compilation_notice, progress_bar, say
+from discreet.runs.seeds import seed_list
 
 if TYPE_CHECKING:
     from discreet.runs.verdicts import Row
@@ -59,7 +60,7 @@ def reproduce(
     say(f"claim: {chosen.claim}")
     say(f"here: {chosen.setting}")
     say(table(outcome.rows))
-    for sentence in outcome.verdicts:
+    for sentence in chosen.judge(outcome.rows):
         say(sentence)
     say(f"written: {', '.join(map(str, made))}")
 

@@ -8,30 +8,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from discreet.cli.settings import takes_settings
-from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, seed_list, show
+from discreet.cli.options import Json, taking
+from discreet.cli.settings import SETTINGS
+from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, show
+from discreet.runs.seeds import seed_list
 
 if TYPE_CHECKING:
     from discreet.runs.experiment import Experiment, Setting
-    from discreet.runs.report import Summary, Variation
+    from discreet.runs.report import Summary
     from discreet.runs.results import RunResult
+    from discreet.runs.statistics import Variation
 
 NOT_A_RELEASE = "simulation: all randomness came from a seed, so this is not a private release"
 
+Secure = Annotated[bool, typer.Option("--secure", help="Once, without a seed: noise from cryptographic randomness.")]
+Results = Annotated[
+    Path | None, typer.Option(help="Folder for results; seeds that this source left there are not run again.")
+]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Seeds run at the same time; -1 uses every core.")]
 
 
-@takes_settings
+@taking(SETTINGS)
 def run(
     name: Annotated[str, typer.Argument(help="A learner; `discreet algorithms` lists them.", show_default=False)],
     seeds: Annotated[str | None, typer.Option(help="0:10 (half-open), 3, or 1,5,9.", show_default="0:1")] = None,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="Once, without a seed: noise from cryptographic randomness.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for results; seeds that this source left there are not run again.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
+    secure: Secure = False,
+    out: Results = None,
+    as_json: Json = False,
     jobs: Jobs = 1,
     **settings: Any,
 ) -> None:
@@ -60,12 +63,14 @@ def run(
     with compilation_notice():
         setting = prepared(experiment)
         summary = executed(setting, wanted, out, jobs)
+    if said := limits_notice(summary.rows):
+        note(f"warning: {said}")
     if as_json:
         say_json(document(setting, summary))
         return
     say(heading(setting, summary))
     show(result_table(summary))
-    say(guarantee_line(summary, twin_ratio(setting, wanted[0])))
+    say(guarantee_line(summary, twin_run(setting, wanted[0])))
     if out is not None:
         say(f"results are in {out}; `discreet plot {out}` draws them")
 
@@ -78,7 +83,7 @@ def prepared(experiment: Experiment) -> Setting:
 
     setting = Setting.of(experiment)
     Session.open(setting.triple(), setting.problem, NoiseSource.seeded(0), setting.entry.feedback)
-    if experiment.epsilon is not None and not (outlook := setting.forecast()).feasible:
+    if setting.problem.private and not (outlook := setting.forecast()).feasible:
         note(f"warning: {outlook.verdict}")
     return setting
 
@@ -146,6 +151,7 @@ def document(setting: Setting, summary: Summary) -> dict[str, Any]:
         "guarantee": {**guarantee, "simulation": rows[0].simulation},
         "ledger": ledger,
         **adversarial_part(experiment, rows),
+        **thresholds_part(rows),
         "id": rows[0].id,
         "version": rows[0].version,
         "source": rows[0].facts.get("source"),
@@ -172,6 +178,29 @@ def adversarial_part(experiment: Experiment, rows: Sequence[RunResult]) -> dict[
         "regret_per_step": [row.diagnostics["regret_per_step"] for row in rows],
         "unsolved": [row.diagnostics["unsolved"] for row in rows],
     }
+
+
+def thresholds_part(rows: Sequence[RunResult]) -> dict[str, Any]:
+    """What only learners of heavy tails have: how many of the last thresholds are at their limits, per seed."""
+    from discreet.problem import THRESHOLDS
+
+    if "largest_thresholds" not in rows[0].diagnostics:
+        return {}
+    counts = {name: [row.diagnostics[f"{name}_thresholds"] for row in rows] for name in ("smallest", "largest")}
+    return {"thresholds": {"limits": list(THRESHOLDS), **{f"at_{name}": each for name, each in counts.items()}}}
+
+
+def limits_notice(rows: Sequence[RunResult]) -> str | None:
+    """That rewards were cut at a limit of ours and not where the learner wanted, or None."""
+    found = thresholds_part(rows).get("thresholds")
+    if found is None or not any((*found["at_smallest"], *found["at_largest"])):
+        return None
+    (smallest, largest), low, high = found["limits"], max(found["at_smallest"]), max(found["at_largest"])
+    at = [f"{count} at {limit:g}" for count, limit in ((low, smallest), (high, largest)) if count]
+    return (
+        f"thresholds for rewards stay within {smallest:g} and {largest:g}, and the last plan has {' and '.join(at)}; "
+        "rewards in other units, with moment-bound and mean-bound to match, would need no limit"
+    )
 
 
 def plus_minus(spread: Variation | None, digits: str) -> str:
@@ -217,21 +246,23 @@ def result_table(summary: Summary) -> Any:
     return table
 
 
-def twin_ratio(setting: Setting, seed: int | None) -> float | None:
+def twin_run(setting: Setting, seed: int | None) -> RunResult | None:
     """What the learner's twin without privacy reaches, on one seed: the price of privacy is the difference."""
     from discreet.runs.experiment import run as run_once
 
     twin = setting.said.twin
-    return None if twin is None else run_once(twin, 0 if seed is None else seed).regret_ratio
+    return None if twin is None else run_once(twin, 0 if seed is None else seed)
 
 
-def guarantee_line(summary: Summary, twin: float | None = None) -> str:
+def guarantee_line(summary: Summary, twin: RunResult | None = None) -> str:
     """One line anyone can read: what is promised, and what it cost."""
-    row, ratio = summary.rows[0], summary.ratio
+    row, ratio, gap = summary.rows[0], summary.ratio, summary.gap
     parts = [row.guarantee.sentence()]
-    if ratio is not None:
-        without = "" if twin is None else f", non-private {twin:.3g}"
-        parts.append(f"regret {ratio.mean:.3g} of random{without}")
+    if ratio is not None and gap is not None:
+        without, last = "", ""
+        if twin is not None and twin.regret_ratio is not None:
+            without, last = f", non-private {twin.regret_ratio:.3g}", f", non-private {twin.final_gap:.3g}"
+        parts.append(f"regret {ratio.mean:.3g} of random{without}; gap of the last policy {gap.mean:.3g}{last}")
     if row.simulation:
         parts.append(NOT_A_RELEASE)
     return "guarantee: " + "; ".join(parts)
@@ -246,23 +277,28 @@ def plot(
         typer.Option(help="A .png, .svg or .pdf file.", show_default="FOLDER-regret.png beside the folder"),
     ] = None,
 ) -> None:
-    """Draw the learning curves of all results in a folder."""
-    from discreet.runs import report, results
+    """Draw the learning curves of all results in a folder but those of seeds for tuning."""
+    from discreet.runs import report
 
     path = report.plot(folder, beside(folder) if out is None else out)
-    rows = results.read(folder)
+    rows = report.reportable(folder)
     found = report.summaries(rows)
-    if (sources := len({row.facts.get("source") for row in rows})) > 1:
-        note(f"the results in {folder} come from {sources} versions of the source")
+    tell_sources(folder, rows)
     show(comparison_table(found))
     say(guarantees(found))
     say(f"learning curves are in {path}")
 
 
-def beside(folder: Path) -> Path:
-    """Where the picture of a folder of results goes: not into it, so that every file there is a table."""
+def tell_sources(folder: Path, rows: Sequence[RunResult]) -> None:
+    """Say where a table mixes what several versions of the program have computed."""
+    if (sources := len({row.facts.get("source") for row in rows})) > 1:
+        note(f"the results in {folder} come from {sources} versions of the source")
+
+
+def beside(folder: Path, what: str = "regret.png") -> Path:
+    """Where a picture of a folder of results goes: not into it, so that every file there is a table."""
     named = folder.resolve() if folder.name in ("", "..") else folder
-    return named.parent / f"{named.name}-regret.png"
+    return named.parent / f"{named.name}-{what}"
 
 
 def comparison_table(found: list[Summary]) -> Any:
@@ -272,19 +308,20 @@ def comparison_table(found: list[Summary]) -> Any:
 
     seeds = sorted({len(summary.rows) for summary in found})
     runs = f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-    title = f"regret / regret of the random policy (1 = learned nothing), {runs} each"
+    title = f"regret, and gap of the last policy, relative to the random policy (1 = learned nothing), {runs} each"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("learner", style="bold", min_width=min(max(len(summary.label) for summary in found), 30))
-    for column in ("mean ± sd", "median", "worst"):
+    for column in ("mean ± sd", "median", "worst", "last gap"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("privacy")
     for summary in found:
-        ratio = summary.ratio
+        ratio, gap = summary.ratio, summary.gap
         table.add_row(
             summary.label,
             plus_minus(ratio, ".4f"),
             "" if ratio is None else f"{ratio.median:.4f}",
             "" if ratio is None else f"{ratio.worst:.4f}",
+            "" if gap is None else f"{gap.mean:.4f}",
             summary.guarantee.model,
         )
     return table
@@ -312,22 +349,62 @@ def demo_experiments(episodes: int) -> list[Experiment]:
     ]
 
 
+#: People of the demonstration's log swim upstream so often, more than a coin would say and far less than they should.
+DEMO_UPSTREAM = 0.65
+#: In the log: enough to learn from, and few enough to be counted without code that a new machine would compile first.
+DEMO_USERS = 4000
+
+
+def demo_fit(users: int, folder: Path) -> str:
+    """Learn from a log of RiverSwim as people swim it now, leave policy and certificate, and say how good it is.
+
+    dp-apvi: on a new machine nothing needs to be compiled for it that the other learners do not need as well.
+    """
+    import numpy as np
+
+    from discreet.envs import registry
+    from discreet.envs.rewards import RewardLaw
+    from discreet.offline import fitting
+    from discreet.people.episodes import MDPSimulator
+    from discreet.people.logs import LogFormat
+    from discreet.planning import policy_value
+    from discreet.privacy.accounting import Budget
+
+    mdp = registry.make("riverswim", 6, 20, 0)
+    H, S, A = mdp.horizon, mdp.num_states, mdp.num_actions
+    habit = np.tile([1.0 - DEMO_UPSTREAM, DEMO_UPSTREAM], (H, S, 1))
+    log = MDPSimulator(mdp, RewardLaw(), np.random.SeedSequence(0)).rollout(habit, users)
+    budget, form = Budget.pure(DEMO_EPSILON), LogFormat(S, A, H, pooled=True)
+    found = fitting.fit(log, form, budget, algorithm="dp-apvi", seed=0, purpose="demonstration", anyway=True)
+    found.save(folder)
+    worth = fitting.evaluate(found.policy, mdp)
+    return (
+        f"from a log of {users:,} people who earn {policy_value(mdp, habit):.2f} each: a private policy that "
+        f"earns {worth['value']:.2f}, where {worth['value_optimal']:.2f} is best"
+    )
+
+
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the results; the picture is put beside it.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the results; pages are put beside it.")] = Path("demo"),
     episodes: Annotated[int, typer.Option(help="Episodes per run.")] = 20_000,
     seeds: Annotated[str, typer.Option(help="0:10 (half-open), 3, or 1,5,9.")] = "0:3",
     jobs: Jobs = 1,
 ) -> None:
-    """Compare all learners on RiverSwim: a table, and learning curves in a file."""
+    """Compare all learners on RiverSwim and learn a policy from a log; leave a report with learning curves, and the
+    policy with its certificate."""
+    from discreet.cli.showing import reported
     from discreet.runs import report, results
 
     wanted = seed_list(seeds)
     results.prepare(out)
     with compilation_notice():
         found = [executed(prepared(experiment), wanted, out, jobs) for experiment in demo_experiments(episodes)]
+        learned = demo_fit(min(episodes, DEMO_USERS), beside(out, "policy"))
     compared = report.summaries(row for summary in found for row in summary.rows)
     show(comparison_table(compared))
     say(guarantees(compared))
-    path = report.plot(out, beside(out))
-    say(f"learning curves are in {path}")
+    say(learned)
+    page, _ = reported(out, None)
+    say(f"learning curves, and everything about the runs: {page}")
+    say(f"the policy with its certificate: {beside(out, 'policy') / 'certificate.html'}")
     say(f"RiverSwim, 6 states, horizon 20, {episodes:,} episodes, counts pooled over steps; {NOT_A_RELEASE}")

@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-import typer
 from typer.core import TyperCommand
 
-
-class Field(NamedTuple):
-    """One field of `Experiment`. A default of None means that nothing was said; `shown` is then what will hold."""
-
-    kind: Any
-    help: str
-    default: Any = None
-    shown: str | bool = False
-    flags: tuple[str, ...] = ()  # where they are not the name
-
-    def parameter(self, name: str) -> inspect.Parameter:
-        flags = self.flags or (("--" + name.replace("_", "-"),) if self.default is False else ())
-        shown = self.shown if self.default is None else True
-        annotation: Any = Annotated[self.kind, typer.Option(*flags, help=self.help, show_default=shown)]
-        return inspect.Parameter(
-            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=self.default, annotation=annotation
-        )
-
+from discreet.cli.options import Field
 
 #: All settings but the learner's name, as `discreet run` takes them.
 SETTINGS = {
@@ -46,7 +27,9 @@ SETTINGS = {
     ),
     "rate_scale": Field(float | None, "Factor on the learning rate; 1 is the theorem's.", shown="the learner's"),
     "beta": Field(
-        float | None, "How often bonuses and widths may fail, divided as in the paper.", shown="0.1 and 0.01"
+        float | None,
+        "How often bonuses and widths may fail, divided as in the paper.",
+        shown="0.1, in widths of practical constants 0.01; of printed losses XA/K",
     ),
     "reward_law": Field(
         str | None,
@@ -66,7 +49,7 @@ SETTINGS = {
     "bonus": Field(str | None, "bernstein or hoeffding, where the learner has both.", shown="bernstein"),
     "mode": Field(
         str | None,
-        "Constants of plan, bonus and rates: practical (ours), or paper (as printed).",
+        "Constants of plan, bonus and rates: practical (discreet's own learner), or paper (as printed).",
         shown="practical",
         flags=("--constants", "--mode"),
     ),
@@ -75,10 +58,11 @@ SETTINGS = {
     ),
     "epsilon": Field(float | None, "Privacy budget per user (private learners), at most 20."),
     "delta": Field(float, "Above 0: (epsilon, delta), with Gaussian noise or shuffled bits.", 0.0),
+    "rho": Field(float | None, "zCDP budget per user; its epsilon is stated at delta, 1e-6 where none is said."),
     "local_reports": Field(
         str | None,
-        "Local model: sampled (one step, unary code) or laplace (noise on every counter).",
-        shown="sampled",
+        "Local model: sampled (one step, unary code) or noise on every counter (laplace, gaussian).",
+        shown="sampled; with rho or delta gaussian",
     ),
     "honest": Field(
         float | None, "Shuffle model: the fraction of every batch that surely adds its noise.", shown="1"
@@ -104,15 +88,6 @@ SETTINGS = {
         str | None, "Bandit losses: corrected, or paper (as printed).", shown="corrected; with paper constants paper"
     ),
 }
-
-
-def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that ends in `**settings` one option for each of `SETTINGS`, all of them given by name."""
-    own = inspect.signature(command, eval_str=True)
-    first, *rest = (p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD)
-    settings = [setting.parameter(name) for name, setting in SETTINGS.items()]
-    command.__signature__ = own.replace(parameters=[first, *settings, *rest])  # type: ignore[attr-defined]
-    return command
 
 
 class LearnerCommand(TyperCommand):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 import traceback
@@ -20,7 +19,7 @@ INTERRUPTED = 130
 NOBODY_READS = 141
 QUERY_STOPPED = "Query interrupted"  # what DuckDB makes of Ctrl-C
 #: What an interrupted command leaves, where it is not nothing.
-KEPT = dict.fromkeys(("run", "demo", "reproduce"), "seeds that were finished are kept")
+KEPT = dict.fromkeys(("run", "demo", "reproduce", "sweep"), "seeds that were finished are kept")
 
 
 class Output(Console):
@@ -35,9 +34,12 @@ def say(*things: Any) -> None:
     Output(highlight=False, soft_wrap=True).print(*things, markup=False)
 
 
-def show(renderable: Any) -> None:
-    """A table, to standard output."""
-    Output(highlight=False).print(renderable)
+def show(renderable: Any, wide: bool = False) -> None:
+    """A table, to standard output; a wide one is folded for terminals only."""
+    console = Output(highlight=False)
+    if wide and not console.is_terminal:
+        console.width = 200
+    console.print(renderable)
 
 
 def note(text: str) -> None:
@@ -138,24 +140,9 @@ def mistake(error: BaseException) -> str | None:
     return None
 
 
-def seed_list(text: str) -> list[int]:
-    """`0:10` is ten seeds (half-open), `3` is one, `1,5,9` are three."""
-    expected = "expected A:B (half-open), one seed, or seeds joined by commas, such as 0:10, 3 or 1,5,9"
-    seeds: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*([0-9]+)\s*(?::\s*([0-9]+)\s*)?", part)
-        if match is None:
-            raise ValueError(f"--seeds is {text!r}; {expected}")
-        first = int(match[1])
-        last = first + 1 if match[2] is None else int(match[2])
-        if last <= first:
-            raise ValueError(f"--seeds is {text!r}, and {part.strip()} is empty; {expected}")
-        if last > 2**63:
-            raise ValueError(f"--seeds is {text!r}; seeds must be below 2^63")
-        seeds += range(first, last)
-    if len(set(seeds)) != len(seeds):
-        raise ValueError(f"--seeds is {text!r}, which names a seed twice; {expected}")
-    return seeds
+def watched() -> bool:
+    """Whether somebody sees the bar."""
+    return Console(stderr=True).is_terminal
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from discreet.cli.privacy import one_of
+from discreet.cli.options import Instance, Json, NeighboursOption, one_of
 from discreet.cli.terminal import note, say, say_json, show
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def bound(
     states: Annotated[int | None, typer.Option(help="Number of states.", show_default="6")] = None,
     actions: Annotated[int | None, typer.Option(help="Number of actions.", show_default="2")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps per episode.", show_default="20")] = None,
-    instance: Annotated[int, typer.Option(help="Which random environment.")] = 0,
+    instance: Instance = 0,
     episodes: Annotated[int, typer.Option(help="Episodes, each another user; for logs, their number.")] = 20_000,
     delta: Annotated[
         float | None,
@@ -35,7 +35,7 @@ def bound(
     model: Annotated[
         str | None, typer.Option(help="joint, local or shuffle.", show_default="the learner's first")
     ] = None,
-    neighbours: Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")] = "replace",
+    neighbours: NeighboursOption = "replace",
     beta: Annotated[float, typer.Option(help="Failure probability of the theorem and of the errors.")] = 0.1,
     moment_order: Annotated[
         float | None, typer.Option(help="Heavy tails: v of E|r|^(1+v).", show_default="1")
@@ -49,7 +49,7 @@ def bound(
     results: Annotated[
         Path | None, typer.Option(help="A folder of `discreet run … --out`: bounds beside what was measured.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
+    as_json: Json = False,
     names: Annotated[bool, typer.Option("--list", help="List the learners and their theorems.")] = False,
 ) -> None:
     """What the theorems on a learner promise, as numbers: upper and lower bounds, E, C_M, coverage, burn-in.

@@ -12,6 +12,7 @@ import json
 import math
 import secrets
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -293,10 +294,10 @@ _NUMBERS: Readers = dict.fromkeys(("users", "noise_bits", "flips", "reliable"), 
 
 
 def honest_users(users: int, honest: float) -> int:
-    """How many of a batch can be relied on: ⌊honest·n⌋, and rounding of a product is not held against it."""
+    """How many of a batch can be relied on: ⌊honest·n⌋ exactly, of the decimal that was written."""
     if not 0.0 < honest <= 1.0:
         raise ValueError(f"honest is {honest}; it must be a fraction in (0, 1]")
-    return math.floor(users * honest * (1.0 + 1e-12))
+    return math.floor(users * Fraction(repr(float(honest))))
 
 
 def submit_file(folder: Path, messages: Messages, form: str) -> Path:

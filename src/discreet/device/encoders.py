@@ -12,6 +12,7 @@ server, nothing compiled.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -30,7 +31,6 @@ from discreet.device.wire import (
     Readers,
     Refused,
     Report,
-    allow,
     check_flips,
     list_of,
     real_number,
@@ -58,17 +58,16 @@ def _scales(name: str, value: Any) -> tuple[float | None, ...]:
 
 
 @dataclass(frozen=True)
-class LaplaceEncoder(Encoder):
-    """Every counter of the user's own tables plus discrete Laplace noise, visited or not.
+class CounterEncoder(Encoder):
+    """Every counter of the user's own tables plus integer noise, visited or not.
 
-    A table without a scale is not in the message at all. A scale of 0 means no noise: its ε is infinite.
+    A table without a scale is not in the message at all. A scale of 0 means no noise: its cost is infinite.
     Cost: one draw per counter, 8 bytes each.
     """
 
     tables: Tables | LossTables
     scales: tuple[float | None, float | None, float | None]  # of visits, transitions, rewards (or losses)
 
-    kind: ClassVar[str] = "laplace"
     readers: ClassVar[Readers] = {"tables": _tables, "scales": _scales}
 
     def __post_init__(self) -> None:
@@ -79,14 +78,16 @@ class LaplaceEncoder(Encoder):
         if not all(b == 0.0 or SMALLEST_SCALE <= b <= LARGEST_SCALE for b in told):
             raise ValueError(f"scales are {self.scales}; each must be 0 or between 0.1 and 1e12")
 
-    @cached_property
-    def epsilon(self) -> float:
-        """Σ_f Δ_f/b_f over the tables of the message, Δ their `moves`: exactly, then rounded up."""
-        moves = zip(self.tables.moves, self.scales, strict=True)
-        told = [(move, b) for move, b in moves if b is not None]
+    @abstractmethod
+    def _noise(self, scale: float, shape: tuple[int, ...], noise: Randomness) -> Ints:
+        """Independent draws of the law whose cost is stated."""
+
+    def _sum(self, moves: tuple[int, int, int], power: int) -> float:
+        """Σ_f moves_f/scale_f^power over the tables of the message: exactly, then rounded up."""
+        told = [(move, b) for move, b in zip(moves, self.scales, strict=True) if b is not None]
         if any(b == 0.0 for _, b in told):
             return math.inf
-        return rounded_up(sum((move / Fraction(b) for move, b in told), Fraction(0)))
+        return rounded_up(sum((move / Fraction(b) ** power for move, b in told), Fraction(0)))
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -100,12 +101,12 @@ class LaplaceEncoder(Encoder):
         return np.concatenate([table for table, b in zip(tables, self.scales, strict=True) if b is not None])
 
     def randomise(self, values: Ints, noise: Randomness) -> Ints:
-        """x + DLap(scale of the table) for every counter x of every row (one row per user)."""
+        """x + noise of the table's scale, for every counter x of every row (one row per user)."""
         noisy = np.array(values, dtype=np.int64)
         start = 0
         for size, scale in zip(self.sizes, self.scales, strict=True):
             if scale is not None:
-                noisy[..., start : start + size] += noise.laplace(scale, (*noisy.shape[:-1], size))
+                noisy[..., start : start + size] += self._noise(scale, (*noisy.shape[:-1], size), noise)
             start += size
         return noisy
 
@@ -117,6 +118,40 @@ class LaplaceEncoder(Encoder):
         if len(payload) != 8 * sum(self.sizes):
             raise ValueError(self.refusal)
         return np.frombuffer(payload, dtype="<i8").astype(np.int64)
+
+
+@dataclass(frozen=True)
+class LaplaceEncoder(CounterEncoder):
+    """Discrete Laplace noise, P(x) ∝ exp(−|x|/b)."""
+
+    kind: ClassVar[str] = "laplace"
+
+    @cached_property
+    def epsilon(self) -> float:
+        """Σ_f Δ_f/b_f, Δ the `moves` of the tables."""
+        return self._sum(self.tables.moves, 1)
+
+    def _noise(self, scale: float, shape: tuple[int, ...], noise: Randomness) -> Ints:
+        return noise.laplace(scale, shape)
+
+
+@dataclass(frozen=True)
+class GaussianEncoder(CounterEncoder):
+    """Discrete Gaussian noise, P(x) ∝ exp(−x²/(2σ²)): ρ-zCDP, and no finite ε without a δ."""
+
+    kind: ClassVar[str] = "gaussian"
+
+    @property
+    def epsilon(self) -> float:
+        return math.inf
+
+    @cached_property
+    def rho(self) -> float:
+        """Σ_f Δ_f²/(2σ_f²), Δ² the `squares` of the tables."""
+        return self._sum(self.tables.squares, 2) / 2.0
+
+    def _noise(self, scale: float, shape: tuple[int, ...], noise: Randomness) -> Ints:
+        return noise.gaussian(scale, shape)
 
 
 @dataclass(frozen=True)
@@ -234,7 +269,7 @@ class ReportEncoder(FirstVisit, Encoder):
 
 
 _KINDS: dict[str, type[Encoder]] = {
-    kind.kind: kind for kind in (LaplaceEncoder, SampledEncoder, ReportEncoder, LossEncoder)
+    kind.kind: kind for kind in (LaplaceEncoder, GaussianEncoder, SampledEncoder, ReportEncoder, LossEncoder)
 }
 
 
@@ -257,10 +292,19 @@ class Reporter:
     Whoever owns the device names deployments and stores `reported` before a report is sent.
     """
 
-    def __init__(self, user: str, epsilon_at_most: float, reported: Iterable[str] = ()) -> None:
-        if not epsilon_at_most > 0.0:
-            raise ValueError("epsilon_at_most must be a positive number")
-        self.user, self.epsilon_at_most, self._reported = user, epsilon_at_most, set(reported)
+    def __init__(
+        self,
+        user: str,
+        epsilon_at_most: float | None = None,
+        reported: Iterable[str] = (),
+        *,
+        rho_at_most: float | None = None,
+    ) -> None:
+        told = [limit for limit in (epsilon_at_most, rho_at_most) if limit is not None]
+        if not told or not all(limit > 0.0 for limit in told):
+            raise ValueError("epsilon_at_most, or rho_at_most for zCDP, must be a positive number")
+        self.user, self._reported = user, set(reported)
+        self.epsilon_at_most, self.rho_at_most = epsilon_at_most, rho_at_most
 
     @property
     def reported(self) -> frozenset[str]:
@@ -285,11 +329,10 @@ class Reporter:
         noise: Randomness | None = None,
     ) -> Report:
         """The one report to this deployment. An encoder that costs too much is refused and spends nothing."""
-        allow(encoder.epsilon, self.epsilon_at_most)
+        limits = {"epsilon_at_most": self.epsilon_at_most, "rho_at_most": self.rho_at_most}
+        encoder.check(**limits)
         self.claim(deployment)
-        return encoder.encode(
-            self.user, states, actions, rewards, noise or Noise(), epsilon_at_most=self.epsilon_at_most
-        )
+        return encoder.encode(self.user, states, actions, rewards, noise or Noise(), **limits)
 
     def bits(
         self,
@@ -305,6 +348,8 @@ class Reporter:
         honest: float = 1.0,
     ) -> Messages:
         """The one bundle of bits to this deployment's shuffler, at most at (ε, `delta_at_most`); else nothing."""
+        if self.epsilon_at_most is None:
+            raise Refused("shuffled bits cost an epsilon, of which this device may spend none; nothing was sent")
         encoder.check(self.epsilon_at_most, delta_at_most, neighbours, honest)
         self.claim(deployment)
         return encoder.encode(

@@ -1,7 +1,7 @@
 """Adversarial problems on a device: its record is a walk through public layers and the losses of the episode.
 
-Three messages, of which a user sends one: counters with Laplace noise (`LaplaceEncoder`) or one step in unary
-encoding (`SampledEncoder`), both with these tables; or a few cells of her loss table as flipped bits (`LossEncoder`).
+Of these messages a user sends one: counters with noise (`LaplaceEncoder`, `GaussianEncoder`) or one step in unary
+encoding (`SampledEncoder`), all with these tables; or a few cells of her loss table as flipped bits (`LossEncoder`).
 Proof: discreet/privacy/trust/losses.md.
 """
 
@@ -31,6 +31,7 @@ from discreet.device.wire import (
     whole_number,
     whole_numbers,
 )
+from discreet.mdp import layer_mask
 
 Feedback = Literal["full", "bandit"]
 
@@ -102,6 +103,12 @@ class LossTables:
         return steps, steps - 2, moved * self.units
 
     @property
+    def squares(self) -> tuple[int, int, int]:
+        """Squared L2 distance of the same: no two steps of a walk share a counter."""
+        visits, transitions, losses = self.moves
+        return visits, transitions, losses * self.units
+
+    @property
     def num_items(self) -> int:
         """One item per triple between layers and per cell of the last layer; bandit items also have a bit."""
         items = self.cells[1] + len(self.layers[-1]) * self.num_actions
@@ -110,10 +117,7 @@ class LossTables:
     @cached_property
     def mask(self) -> NDArray[np.bool_]:
         """(H, S): whether a state can occur at a step."""
-        mask = np.zeros((self.horizon, self.num_states), dtype=np.bool_)
-        for h, layer in enumerate(self.layers):
-            mask[h, list(layer)] = True
-        return mask
+        return layer_mask(self.layers, self.num_states)
 
     @cached_property
     def cell_index(self) -> Ints:

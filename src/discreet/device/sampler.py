@@ -1,8 +1,8 @@
 """Randomness on a device: words of the operating system, and what encoders make of them, exactly.
 
 Encoders ask for no more than `Randomness`, so that the device's own `Noise` and the fast `NoiseSource` of simulations
-both serve, and give the same bytes for the same words. The law of `laplace` is the one that encoders charge for:
-P(x) ∝ exp(−|x|/scale), by the integer tables of discreet/privacy/envelope.py.
+both serve, and give the same bytes for the same words. The laws of `laplace` and `gaussian` are those that encoders
+charge for: P(x) ∝ exp(−|x|/scale) and exp(−x²/(2σ²)), by the integer tables of discreet/privacy/envelope.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.privacy.envelope import laplace_envelope
+from discreet.privacy.envelope import Envelope, gaussian_envelope, laplace_envelope
 
 Ints = NDArray[np.int64]
 _WORD = 1 << 64
@@ -31,6 +31,10 @@ class Randomness(Protocol):
 
     def laplace(self, scale: float, shape: int | tuple[int, ...]) -> Ints:
         """Independent draws of the discrete Laplace law of this scale; zeros for scale 0."""
+        ...
+
+    def gaussian(self, sigma: float, shape: int | tuple[int, ...]) -> Ints:
+        """Independent draws of the discrete Gaussian law of this σ; zeros for σ = 0."""
         ...
 
 
@@ -61,10 +65,15 @@ class Noise:
         return np.frombuffer(self._read(8 * count), dtype="<u8").astype(np.uint64)
 
     def laplace(self, scale: float, shape: int | tuple[int, ...]) -> Ints:
+        return self._drawn(laplace_envelope(float(scale)) if scale != 0.0 else None, shape)
+
+    def gaussian(self, sigma: float, shape: int | tuple[int, ...]) -> Ints:
+        return self._drawn(gaussian_envelope(float(sigma)) if sigma != 0.0 else None, shape)
+
+    def _drawn(self, envelope: Envelope | None, shape: int | tuple[int, ...]) -> Ints:
         values = np.zeros(shape, dtype=np.int64)
-        if scale != 0.0:
-            one = laplace_envelope(float(scale)).one
-            values.reshape(-1)[:] = [one(self._word) for _ in range(values.size)]
+        if envelope is not None:
+            values.reshape(-1)[:] = [envelope.one(self._word) for _ in range(values.size)]
         return values
 
     def _word(self) -> int:

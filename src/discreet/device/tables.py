@@ -132,6 +132,12 @@ class Tables:
         steps = 2 * self.horizon
         return steps, steps, steps * self.reward_units
 
+    @property
+    def squares(self) -> tuple[int, int, int]:
+        """Squared L2 distance of the same: a step moves two counters, and pooled steps may all move the same two."""
+        steps = 2 * self.horizon * (self.horizon if self.stages == 1 else 1)
+        return steps, steps, steps * self.reward_units**2
+
     def counters(self, states: Any, actions: Any, rewards: Any) -> tuple[Ints, Ints, Ints]:
         """Visits, transitions and rewards of one record: raw, they stay on the device."""
         pairs, triples, units = self.steps(states, actions, rewards)

@@ -40,15 +40,6 @@ def rounded_up(value: Fraction) -> float:
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
-def allow(epsilon: float, epsilon_at_most: float) -> None:
-    """Refuse to spend more than the device was given (also when that is not a number)."""
-    if not epsilon <= epsilon_at_most:
-        raise Refused(
-            f"the encoder costs epsilon = {epsilon:.6g}, more than the {epsilon_at_most:.6g} this device may spend; "
-            "nothing was sent"
-        )
-
-
 # Publication --------------------------------------------------------------------------------------------------------
 
 
@@ -191,6 +182,23 @@ class Encoder(ABC):
     def epsilon(self) -> float:
         """Largest log-ratio of the probability of a message between any two records, of the law that is sampled."""
 
+    @property
+    def rho(self) -> float:
+        """The same in zCDP: an ε-private message costs at most ε²/2."""
+        return math.inf if math.isinf(self.epsilon) else rounded_up(Fraction(self.epsilon) ** 2 / 2)
+
+    def check(self, epsilon_at_most: float | None = None, rho_at_most: float | None = None) -> None:
+        """Refuse to spend more than the device was given, in ε or in ρ (also when that is not a number)."""
+        limits = {"epsilon": (self.epsilon, epsilon_at_most), "rho": (self.rho, rho_at_most)}
+        told = {name: (cost, limit) for name, (cost, limit) in limits.items() if limit is not None}
+        if not told:
+            raise TypeError("what a message may cost must be stated: epsilon_at_most, or rho_at_most for zCDP")
+        if any(cost <= limit for cost, limit in told.values()):
+            return
+        costs = " and ".join(f"{name} = {cost:.6g}" for name, (cost, _) in told.items())
+        spent = " and ".join(f"{limit:.6g}" for _, limit in told.values())
+        raise Refused(f"the encoder costs {costs}, more than the {spent} this device may spend; nothing was sent")
+
     @abstractmethod
     def payload(self, states: Any, actions: Any, rewards: Any, noise: Randomness) -> bytes:
         """A record, randomised."""
@@ -200,10 +208,18 @@ class Encoder(ABC):
         """What a message adds to the server's sums."""
 
     def encode(
-        self, user: str, states: Any, actions: Any, rewards: Any, noise: Randomness, *, epsilon_at_most: float
+        self,
+        user: str,
+        states: Any,
+        actions: Any,
+        rewards: Any,
+        noise: Randomness,
+        *,
+        epsilon_at_most: float | None = None,
+        rho_at_most: float | None = None,
     ) -> Report:
-        """The user's only message, if it costs at most what she allows."""
-        allow(self.epsilon, epsilon_at_most)
+        """The user's only message, if it costs at most what she allows in ε or in ρ, which must be said."""
+        self.check(epsilon_at_most, rho_at_most)
         return Report(user, self.form, self.payload(states, actions, rewards, noise))
 
     def values(self, report: Report) -> Ints:

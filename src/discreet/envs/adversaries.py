@@ -16,9 +16,6 @@ import numpy as np
 from discreet.envs.tabular import layers, whole
 from discreet.mdp import FiniteMDP, Floats, Ints, frozen
 
-#: Tables read at once when a whole sequence is summed.
-PORTION = 4096
-
 
 @dataclass(frozen=True, eq=False)
 class LossSequence:
@@ -48,20 +45,6 @@ class LossSequence:
         bits = np.random.Philox(np.random.SeedSequence(self.seed)).advance(start * positions)
         uniforms = np.random.Generator(bits).random((stop - start, 4 * positions))[:, :cells]
         return (uniforms.reshape(means.shape) < means).astype(np.float64)
-
-    def total_means(self) -> Floats:
-        """Σ_k of the mean losses, (H, S, A): the best fixed policy in expectation minimises its value on it."""
-        return self._total(self.means)
-
-    def total_losses(self) -> Floats:
-        """Σ_k of the losses themselves, (H, S, A)."""
-        return self._total(self.losses)
-
-    def _total(self, read: Callable[[int, int], Floats]) -> Floats:
-        total = np.zeros(self.shape)
-        for start in range(0, self.num_episodes, PORTION):
-            total += read(start, min(start + PORTION, self.num_episodes)).sum(axis=0)
-        return total
 
 
 def adversary(kind: str, mdp: FiniteMDP, num_episodes: int, instance: int = 0) -> LossSequence:
@@ -145,19 +128,19 @@ def _fresh(rng: np.random.Generator, mask: Floats, num_actions: int) -> Floats:
     return (0.5 * rng.random((H, S, 1)) + 0.5 * rng.random((H, S, num_actions))) * mask
 
 
-Table = Callable[[Ints], Floats]
+LossTable = Callable[[Ints], Floats]
 
 
-def _iid(base: Floats, mask: Floats, K: int, rng: np.random.Generator) -> Table:
+def _iid(base: Floats, mask: Floats, K: int, rng: np.random.Generator) -> LossTable:
     return lambda k: np.broadcast_to(base, (len(k), *base.shape)).copy()
 
 
-def _switch(base: Floats, mask: Floats, K: int, rng: np.random.Generator) -> Table:
+def _switch(base: Floats, mask: Floats, K: int, rng: np.random.Generator) -> LossTable:
     both = np.stack([base, _fresh(rng, mask, base.shape[2])])
     return lambda k: both[(2 * k >= K).astype(np.int64)]
 
 
-def _sinusoid(base: Floats, mask: Floats, K: int, rng: np.random.Generator) -> Table:
+def _sinusoid(base: Floats, mask: Floats, K: int, rng: np.random.Generator) -> LossTable:
     amplitude = rng.uniform(0.2, 0.5, base.shape) * mask
     phase = rng.random(base.shape)
 
@@ -168,12 +151,12 @@ def _sinusoid(base: Floats, mask: Floats, K: int, rng: np.random.Generator) -> T
     return table
 
 
-def _blocks(base: Floats, mask: Floats, K: int, rng: np.random.Generator) -> Table:
+def _blocks(base: Floats, mask: Floats, K: int, rng: np.random.Generator) -> LossTable:
     tenths = np.stack([0.5 * base + 0.5 * _fresh(rng, mask, base.shape[2]) for _ in range(10)])
     return lambda k: tenths[10 * k // K]
 
 
-def _flips(base: Floats, mask: Floats, K: int, rng: np.random.Generator) -> Table:
+def _flips(base: Floats, mask: Floats, K: int, rng: np.random.Generator) -> LossTable:
     """Poisson(6) + 1 uniform cuts per (step, state); each interval between them is reversed with probability 0.35."""
     H, S, _ = base.shape
     cuts, reversals = [], []
@@ -190,13 +173,13 @@ def _flips(base: Floats, mask: Floats, K: int, rng: np.random.Generator) -> Tabl
     return table
 
 
-def _alternating(base: Floats, mask: Floats, K: int, rng: np.random.Generator) -> Table:
+def _alternating(base: Floats, mask: Floats, K: int, rng: np.random.Generator) -> LossTable:
     A = base.shape[2]
     tables = mask[None] * np.eye(A)[:, None, None, :]
     return lambda k: tables[k % A]
 
 
-_KINDS: dict[str, Callable[[Floats, Floats, int, np.random.Generator], Table]] = {
+_KINDS: dict[str, Callable[[Floats, Floats, int, np.random.Generator], LossTable]] = {
     "iid": _iid,
     "switch": _switch,
     "sinusoid": _sinusoid,

@@ -28,7 +28,7 @@ MISSING = (
 
 
 @dataclass(frozen=True, eq=False)
-class Tables:
+class SepsisTables:
     """What is published. An inadmissible treatment acts like an admissible one drawn at random."""
 
     transitions: Floats  # (S, A, S)
@@ -42,7 +42,7 @@ def installed() -> bool:
 
 
 @lru_cache(maxsize=1)
-def tables() -> Tables:
+def tables() -> SepsisTables:
     found = find_spec("icu_sepsis")
     if found is None or found.origin is None:
         raise ValueError(MISSING)
@@ -61,7 +61,7 @@ def tables() -> Tables:
         admissible[s, [int(a) for a in lines[1 + s].split()]] = True
     admissible[DEAD:, 0] = True  # nobody is treated there: one name for doing nothing
     clinician[DEAD:] = np.eye(NUM_ACTIONS)[0]
-    return Tables(frozen(P), frozen(initial), frozen(clinician), frozen(admissible, np.bool_))
+    return SepsisTables(frozen(P), frozen(initial), frozen(clinician), frozen(admissible, np.bool_))
 
 
 def rewards() -> Floats:

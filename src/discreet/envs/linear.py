@@ -51,18 +51,6 @@ class LinearMDP:
         object.__setattr__(self, "initial", distributions("initial", self.initial))
         self.to_finite()  # every ⟨φ, ν⟩ must be a distribution
 
-    @property
-    def num_states(self) -> int:
-        return int(self.features.shape[0])
-
-    @property
-    def num_actions(self) -> int:
-        return int(self.features.shape[1])
-
-    @property
-    def dimension(self) -> int:
-        return int(self.features.shape[2])
-
     def to_finite(self) -> FiniteMDP:
         """The same process as explicit tables, staged."""
         P = np.einsum("sad,hdt->hsat", self.features, self.measures)

@@ -46,10 +46,6 @@ class EnvSpec:
     law: Callable[[FiniteMDP], RewardLaw] = lambda mdp: BERNOULLI
     behaviour: Callable[[FiniteMDP], Floats] = tabular.uniform
 
-    @property
-    def fixed_size(self) -> bool:
-        return not (self.resizable_states or self.resizable_horizon)
-
 
 def _frozen_lake(states: int, horizon: int, instance: int) -> FiniteMDP:
     from discreet.envs.gym import from_gymnasium
@@ -183,210 +179,175 @@ def _usage(parameters: tuple[str, ...]) -> str:
     return ", ".join(key if key == "reference" else f"{key}=…" for key in parameters)
 
 
+def _own(
+    name: str,
+    summary: str,
+    build: Callable[[int, int, int], FiniteMDP],
+    size: tuple[int, int, int],
+    chosen: str = "",
+    **more: Any,
+) -> EnvSpec:
+    """One of ours: states, horizon and actions together, and which of the first two may be chosen."""
+    S, H, A = size
+    free = "states" in chosen, "horizon" in chosen
+    return EnvSpec(name, summary, build, S, H, A, *free, **more)
+
+
 _SPECS = (
-    EnvSpec(
+    _own(
         "riverswim",
         "swim right against the current to earn 1, or drift left for 0.005",
         lambda S, H, i: tabular.riverswim(S, H),
-        6,
-        20,
-        2,
-        resizable_states=True,
-        resizable_horizon=True,
+        (6, 20, 2),
+        "states horizon",
         behaviour=lambda mdp: tabular.favouring(mdp, 1, 0.8),
     ),
-    EnvSpec(
+    _own(
         "chain",
         "Strens' chain: walk on for a distant 1, or return to the start for 0.2; actions slip",
         lambda S, H, i: tabular.chain(S, H),
-        5,
-        20,
-        2,
-        resizable_states=True,
-        resizable_horizon=True,
+        (5, 20, 2),
+        "states horizon",
     ),
-    EnvSpec(
+    _own(
         "deep-sea",
         "only going right at every step finds the treasure; as many steps as states",
         lambda S, H, i: tabular.deep_sea(S),
-        10,
-        10,
-        2,
-        resizable_states=True,
-        resizable_horizon=True,
+        (10, 10, 2),
+        "states horizon",
     ),
-    EnvSpec(
+    _own(
         "two-rooms",
         "a 4×4 grid of two rooms joined by one door, slippery",
         lambda S, H, i: tabular.two_rooms(),
-        16,
-        15,
-        4,
+        (16, 15, 4),
     ),
-    EnvSpec(
-        "frozenlake",
-        "Gymnasium's slippery 4×4 lake",
-        _frozen_lake,
-        16,
-        20,
-        4,
-        resizable_horizon=True,
-    ),
-    EnvSpec(
+    _own("frozenlake", "Gymnasium's slippery 4×4 lake", _frozen_lake, (16, 20, 4), "horizon"),
+    _own(
         "dirichlet",
         "random dense rows, three rewarded cells",
         lambda S, H, i: tabular.dirichlet(S, 3, H, instance=i),
-        5,
-        10,
-        3,
-        resizable_states=True,
-        resizable_horizon=True,
+        (5, 10, 3),
+        "states horizon",
         random=True,
     ),
-    EnvSpec(
+    _own(
         "sparse-dirichlet",
         "random rows with three successors each, three rewarded cells",
         lambda S, H, i: tabular.dirichlet(S, 3, H, support=min(3, S), instance=i),
-        20,
-        20,
-        3,
-        resizable_states=True,
-        resizable_horizon=True,
+        (20, 20, 3),
+        "states horizon",
         random=True,
     ),
-    EnvSpec(
+    _own(
         "nonstationary-dirichlet",
         "a fresh random kernel at every step, one paying cell per step in the second half",
         lambda S, H, i: tabular.nonstationary_dirichlet(S, 2, H, instance=i),
-        4,
-        8,
-        2,
-        resizable_states=True,
-        resizable_horizon=True,
+        (4, 8, 2),
+        "states horizon",
         random=True,
         staged=True,
     ),
-    EnvSpec(
+    _own(
         "flipswim",
         "RiverSwim whose actions are swapped at odd steps",
         lambda S, H, i: tabular.flipswim(),
-        3,
-        6,
-        2,
+        (3, 6, 2),
         staged=True,
     ),
-    EnvSpec(
+    _own(
         "changeswim",
         "RiverSwim whose left bank pays 1 from step 6 on",
         lambda S, H, i: tabular.changeswim(),
-        4,
-        12,
-        2,
+        (4, 12, 2),
         staged=True,
     ),
-    EnvSpec(
+    _own(
         "swapswim",
         "RiverSwim whose actions are swapped from step 6 on",
         lambda S, H, i: tabular.swapswim(),
-        4,
-        12,
-        2,
+        (4, 12, 2),
         staged=True,
     ),
-    EnvSpec(
+    _own(
         "random-uniform",
         "random model for offline logs, uniform behaviour",
         lambda S, H, i: tabular.random_rewards(S, 4, H, instance=i),
-        5,
-        10,
-        4,
-        resizable_states=True,
-        resizable_horizon=True,
+        (5, 10, 4),
+        "states horizon",
         random=True,
     ),
-    EnvSpec(
+    _own(
         "random-skewed",
         "the same random model, behaviour plays action 0 in 90 % of the steps",
         lambda S, H, i: tabular.random_rewards(S, 4, H, instance=i),
-        5,
-        10,
-        4,
-        resizable_states=True,
-        resizable_horizon=True,
+        (5, 10, 4),
+        "states horizon",
         random=True,
         behaviour=lambda mdp: tabular.favouring(mdp, 0, 0.9),
     ),
-    EnvSpec(
+    _own(
         "adversarial-coverage",
         "offline trap: rarely logged actions look good by luck and are bad",
         lambda S, H, i: tabular.adversarial_coverage(),
-        5,
-        10,
-        8,
+        (5, 10, 8),
         behaviour=lambda mdp: tabular.favouring(mdp, 0, 0.93),
     ),
     _heavy_joint(),
     _heavy_local(),
-    EnvSpec(
+    _own(
         "linear",
         "the linear MDP with ten features of the offline experiments",
         lambda S, H, i: linear.two_state_linear(H, instance=i).to_finite(),
-        2,
-        20,
-        100,
-        resizable_horizon=True,
+        (2, 20, 100),
+        "horizon",
         random=True,
         staged=True,
         behaviour=lambda mdp: tabular.favouring(mdp, 0, 0.6),
     ),
-    EnvSpec(
+    _own(
         "icu-sepsis",
         "treat sepsis in intensive care, +1 for survival; needs the package icu-sepsis",
         lambda S, H, i: icu.icu_sepsis(H),
-        icu.NUM_STATES,
-        icu.HORIZON,
-        icu.NUM_ACTIONS,
-        resizable_horizon=True,
+        (icu.NUM_STATES, icu.HORIZON, icu.NUM_ACTIONS),
+        "horizon",
         law=lambda mdp: RewardLaw("deterministic"),
         behaviour=icu.clinician,
     ),
-    EnvSpec(
+    _own(
         "layered",
         "loop-free, layers 1-4-4, for adversarial losses",
         lambda S, H, i: tabular.layered(tabular.LAYERED, 2, instance=i),
-        4,
-        3,
-        2,
+        (4, 3, 2),
         random=True,
         staged=True,
     ),
-    EnvSpec(
+    _own(
         "layered-large",
         "loop-free, layers 1-5-5-5-5-5, for adversarial losses",
         lambda S, H, i: tabular.layered(tabular.LAYERED_LARGE, 3, instance=i),
-        5,
-        6,
-        3,
+        (5, 6, 3),
         random=True,
         staged=True,
     ),
-    EnvSpec(
+    _own(
         "lock",
         "a combination lock that only planning ahead opens, for adversarial losses",
         lambda S, H, i: tabular.lock(instance=i),
-        2,
-        6,
-        3,
+        (2, 6, 3),
         random=True,
         staged=True,
     ),
 )
 
-_KNOWN = {spec.name: spec for spec in _SPECS if spec.name != "icu-sepsis" or icu.installed()}
-_OWN = frozenset(spec.name for spec in _SPECS)
+KNOWN = plugins.Known(
+    "an environment",
+    {spec.name: spec for spec in _SPECS if spec.name != "icu-sepsis" or icu.installed()},
+    absent=("icu-sepsis",),
+)
 
 #: Those that can be built here (icu-sepsis needs an extra), and those that were added.
-ENVIRONMENTS: Mapping[str, EnvSpec] = MappingProxyType(_KNOWN)
+ENVIRONMENTS: Mapping[str, EnvSpec] = MappingProxyType(KNOWN)
 
 #: Packages name their environments in this group of entry points.
 GROUP = "discreet.envs"
@@ -402,19 +363,8 @@ def register_env(name: str, factory: Factory | FiniteMDP, summary: str, law: Rew
     (the first two then have defaults). Without a `law`, rewards are Bernoulli if their means lie in [0, 1], and their
     means otherwise.
     """
-    plugins.checked_name("an environment", name, name in _KNOWN or name in _OWN)
-    _KNOWN[name] = _added(name, factory, summary, law)
-
-
-def added() -> dict[str, EnvSpec]:
-    """What `register_env` and plug-ins brought."""
-    return {name: known for name, known in _KNOWN.items() if name not in _OWN}
-
-
-def add(specs: Mapping[str, EnvSpec]) -> None:
-    """Know these as well: what another process of the same program has added."""
-    for name, known in specs.items():
-        _KNOWN.setdefault(name, known)
+    KNOWN.check(name)
+    KNOWN[name] = _added(name, factory, summary, law)
 
 
 def load_plugins() -> list[str]:
@@ -422,8 +372,8 @@ def load_plugins() -> list[str]:
 
     def take(name: str, found: Any) -> None:
         if isinstance(found, EnvSpec):
-            plugins.checked_name("an environment", name, name in _KNOWN or name in _OWN)
-            _KNOWN[name] = replace(found, name=name)
+            KNOWN.check(name)
+            KNOWN[name] = replace(found, name=name)
             return
         described = inspect.getdoc(found) if not isinstance(found, FiniteMDP) else None
         register_env(name, found, described.splitlines()[0] if described else "from another package")

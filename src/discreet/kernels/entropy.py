@@ -1,9 +1,10 @@
-"""min ⟨−θ, q⟩ + Σ q ln q over occupancy measures whose transition rows lie in boxes: Newton on a reduced dual.
+"""min ⟨−θ, q⟩ + Σ q ln q over occupancy measures whose transition rows lie in boxes or L1 balls: Newton on a dual.
 
-The multipliers of the boxes of different (x, a) can be minimised out exactly, which leaves one multiplier per state:
+The multipliers of the sets of different (x, a) can be minimised out exactly, which leaves one multiplier per state:
     F(ν) = Σ_s ρ(s)·(ln Σ_a exp V(s,a;ν_1) − ln ρ(s)) + Σ_{h≥1} ln Σ_{x,a} exp(V(x,a;ν_{h+1}) − ν_h(x))
-    V(x,a;ν) = max { ⟨p, θ(x,a,·) + ν⟩ + entropy(p) : lo ≤ p ≤ hi, Σp = 1 },  ν_H = 0
+    V(x,a;ν) = max { ⟨p, θ(x,a,·) + ν⟩ + entropy(p) : p in the set of (x,a), Σp = 1 },  ν_H = 0
 F is convex and C¹, the optimal value is −min F, and q(x,a,y) = w(x,a)·p(y|x,a), w the softmax of V − ν over a layer.
+A set is the ball ‖p − lo‖₁ ≤ reach where reach ≥ 0, and the box lo ≤ p ≤ hi elsewhere.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from discreet.kernels.jit import compiled, compiled_vectorised
 from discreet.kernels.occupancy import forward, solve_layers
 from discreet.mdp import Floats, Ints
 
-Flags = NDArray[np.bool_]
+#: 0: an entry at its bound; 1 and 2: entries that share out a mass of their own.
+Groups = NDArray[np.int8]
 
 
 @compiled
-def box_softmax(z: Floats, lo: Floats, hi: Floats, n: int, p: Floats, free: Flags, weight: Floats) -> float:
+def box_softmax(z: Floats, lo: Floats, hi: Floats, n: int, p: Floats, free: Groups, weight: Floats) -> float:
     """argmax ⟨p,z⟩ + entropy(p) over lo ≤ p ≤ hi, Σp = 1, into p; returns the maximum. Exact variable fixing.
 
     Softmax over the free entries; then the larger of the two kinds of violations is fixed at its bound: a standard
@@ -27,7 +29,7 @@ def box_softmax(z: Floats, lo: Floats, hi: Floats, n: int, p: Floats, free: Flag
     """
     mass, fixed_value, num_free = 1.0, 0.0, n
     for i in range(n):
-        free[i] = True
+        free[i] = 1
     top, stale = -np.inf, True
     total = 0.0
     while num_free > 0:
@@ -64,7 +66,7 @@ def box_softmax(z: Floats, lo: Floats, hi: Floats, n: int, p: Floats, free: Flag
             if free[i] and ((low and p[i] < lo[i]) or (not low and p[i] > hi[i])):
                 bound = lo[i] if low else hi[i]
                 p[i] = bound
-                free[i] = False
+                free[i] = 0
                 num_free -= 1
                 mass -= bound
                 if bound > 0.0:
@@ -76,16 +78,86 @@ def box_softmax(z: Floats, lo: Floats, hi: Floats, n: int, p: Floats, free: Flag
 
 
 @compiled
+def shared_factor(z: Floats, center: Floats, half: float, n: int, raised: bool, start: float) -> float:
+    """ln γ with Σ(γ·e^z − center)⁺ = half (raised) or Σ(center − γ·e^z)⁺ = half, from a γ at which the sum is larger.
+
+    The sum is convex and piecewise linear in γ: Newton's method ends at the root after at most n steps.
+    """
+    factor, sign = start, 1.0 if raised else -1.0
+    for _ in range(n + 1):
+        top, mass = -np.inf, sign * half
+        for i in range(n):
+            if sign * (factor + z[i] - np.log(center[i])) > 0.0:
+                top = max(top, z[i])
+                mass += center[i]
+        if top == -np.inf:
+            break
+        weights = 0.0
+        for i in range(n):
+            if sign * (factor + z[i] - np.log(center[i])) > 0.0:
+                weights += np.exp(z[i] - top)
+        following = np.log(max(mass, 0.0)) - top - np.log(weights)
+        if sign * (following - factor) >= 0.0:
+            break
+        factor = following
+    return factor
+
+
+@compiled
+def ball_softmax(z: Floats, center: Floats, reach: float, n: int, p: Floats, free: Groups) -> float:
+    """argmax ⟨p,z⟩ + entropy(p) over ‖p − center‖₁ ≤ reach, Σp = 1, p ≥ 0, into p; returns the maximum. Exact.
+
+    The softmax, if it is inside. Else p = clip(center, α·e^z, β·e^z), α < β, with reach/2 raised and reach/2 lowered.
+    """
+    top, total, moved = -np.inf, 0.0, 0.0
+    for i in range(n):
+        top = max(top, z[i])
+    for i in range(n):
+        p[i] = np.exp(z[i] - top)
+        total += p[i]
+    for i in range(n):
+        p[i] /= total
+        free[i] = 1
+        moved += max(p[i] - center[i], 0.0)
+    if 2.0 * moved <= reach:
+        return float(top + np.log(total))
+    softmax = -top - np.log(total)
+    raised = shared_factor(z, center, 0.5 * reach, n, True, softmax)
+    lowered = shared_factor(z, center, 0.5 * reach, n, False, softmax)
+    value = 0.0
+    for i in range(n):
+        bound = np.log(center[i])
+        if raised + z[i] > bound:
+            p[i], free[i] = np.exp(raised + z[i]), 1
+        elif lowered + z[i] < bound:
+            p[i], free[i] = np.exp(lowered + z[i]), 2
+        else:
+            p[i], free[i] = center[i], 0
+        if p[i] > 0.0:
+            value += p[i] * (z[i] - np.log(p[i]))
+    return value
+
+
+@compiled
+def row(z: Floats, lo: Floats, hi: Floats, reach: float, n: int, p: Floats, free: Groups, scratch: Floats) -> float:
+    """V of one (x, a), and its maximiser."""
+    if reach >= 0.0:
+        return ball_softmax(z, lo, reach, n, p, free)
+    return box_softmax(z, lo, hi, n, p, free, scratch)
+
+
+@compiled
 def evaluate(
     theta: Floats,
     lo: Floats,
     hi: Floats,
+    reach: Floats,  # (H, X, A)
     initial: Floats,
     sizes: Ints,
     nu: Floats,  # (H+1, X)
     values: Floats,  # (H, X, A) out: V
     rows: Floats,  # (H, X, A, X) out: p
-    free: Flags,  # (H, X, A, X) out
+    free: Groups,  # (H, X, A, X) out
     weights: Floats,  # (H, X, A) out: w
     gradient: Floats,  # (H+1, X) out: inflow − outflow on layers 1..H−1
 ) -> float:
@@ -101,7 +173,9 @@ def evaluate(
             for a in range(A):
                 for y in range(m):
                     z[y] = theta[h, x, a, y] + nu[h + 1, y]
-                values[h, x, a] = box_softmax(z, lo[h, x, a], hi[h, x, a], m, rows[h, x, a], free[h, x, a], scratch)
+                values[h, x, a] = row(
+                    z, lo[h, x, a], hi[h, x, a], reach[h, x, a], m, rows[h, x, a], free[h, x, a], scratch
+                )
                 top = max(top, values[h, x, a] - nu[h, x])
         if h == 0:
             for x in range(n):
@@ -141,7 +215,7 @@ def hessian(
     sizes: Ints,
     initial: Floats,
     rows: Floats,
-    free: Flags,
+    free: Groups,
     weights: Floats,
     diagonal: Floats,  # (H+1, X, X) out
     upper: Floats,  # (H+1, X, X) out
@@ -149,7 +223,7 @@ def hessian(
     """Generalised Hessian of F plus 11'/n on every layer, whose multipliers are only defined up to a constant."""
     H, X, A, _ = rows.shape
     out, mean = np.empty(X), np.empty(X)
-    part = np.empty(X)
+    part, second_part = np.empty(X), np.empty(X)
     for h in range(1, H):
         n = sizes[h]
         for x in range(n):
@@ -176,18 +250,26 @@ def hessian(
                 mass = weights[h, x, a]
                 if mass == 0.0:
                     continue
-                loose = 0.0
+                loose, second_loose = 0.0, 0.0
                 for y in range(m):
                     p = rows[h, x, a, y]
                     upper[h, x, y] -= mass * p
-                    part[y] = p if free[h, x, a, y] else 0.0
+                    part[y] = p if free[h, x, a, y] == 1 else 0.0
+                    second_part[y] = p if free[h, x, a, y] == 2 else 0.0
                     loose += part[y]
+                    second_loose += second_part[y]
                 scale = mass / loose if loose > 0.0 else 0.0
                 for y in range(m):
                     first, second = mass * rows[h, x, a, y], scale * part[y]
                     for k in range(y + 1):
                         diagonal[h + 1, y, k] += first * rows[h, x, a, k] - second * part[k]
                     diagonal[h + 1, y, y] += mass * part[y]
+                if second_loose > 0.0:
+                    scale = mass / second_loose
+                    for y in range(m):
+                        for k in range(y + 1):
+                            diagonal[h + 1, y, k] -= scale * second_part[y] * second_part[k]
+                        diagonal[h + 1, y, y] += mass * second_part[y]
             if h == 0:
                 if initial[x] > 0.0:
                     for y in range(m):
@@ -210,7 +292,15 @@ def hessian(
 
 @compiled
 def alternate(
-    theta: Floats, lo: Floats, hi: Floats, initial: Floats, sizes: Ints, sweeps: int, tolerance: float, nu: Floats
+    theta: Floats,
+    lo: Floats,
+    hi: Floats,
+    reach: Floats,
+    initial: Floats,
+    sizes: Ints,
+    sweeps: int,
+    tolerance: float,
+    nu: Floats,
 ) -> float:
     """Alternating soft dynamic programming into ν: backward with the present marginals d, forward, d ← (d + d')/2.
 
@@ -223,7 +313,7 @@ def alternate(
             marginals[h, x] = initial[x] if h == 0 else 1.0 / sizes[h]
     policy, rows = np.zeros((H, X, A)), np.zeros((H, X, A, X))
     z, scratch = np.empty(X), np.empty(X)
-    free = np.empty(X, dtype=np.bool_)
+    free = np.empty(X, dtype=np.int8)
     difference = np.inf
     for _ in range(sweeps):
         nu[H] = 0.0
@@ -234,8 +324,8 @@ def alternate(
                 for a in range(A):
                     for y in range(sizes[h + 1]):
                         z[y] = theta[h, x, a, y] + nu[h + 1, y]
-                    policy[h, x, a] = box_softmax(
-                        z, lo[h, x, a], hi[h, x, a], sizes[h + 1], rows[h, x, a], free, scratch
+                    policy[h, x, a] = row(
+                        z, lo[h, x, a], hi[h, x, a], reach[h, x, a], sizes[h + 1], rows[h, x, a], free, scratch
                     )
                     top = max(top, policy[h, x, a])
                 total = 0.0
@@ -279,6 +369,7 @@ def newton(
     theta: Floats,
     lo: Floats,
     hi: Floats,
+    reach: Floats,  # (H, X, A)
     initial: Floats,
     sizes: Ints,
     nu: Floats,  # (H+1, X) start in, multipliers out
@@ -290,14 +381,14 @@ def newton(
     """Damped Newton on F, then a feasible q and its certificate: (iterations, objective(q), objective(q) + F(ν))."""
     H, X, A, _ = theta.shape
     values, weights = np.zeros((H, X, A)), np.zeros((H, X, A))
-    rows, free = np.zeros((H, X, A, X)), np.zeros((H, X, A, X), dtype=np.bool_)
+    rows, free = np.zeros((H, X, A, X)), np.zeros((H, X, A, X), dtype=np.int8)
     gradient, trial_gradient = np.zeros((H + 1, X)), np.zeros((H + 1, X))
     diagonal, upper = np.zeros((H + 1, X, X)), np.zeros((H + 1, X, X))
     work, cross = np.zeros((H + 1, X, X)), np.zeros((H + 1, X, X))
     step, trial = np.zeros((H + 1, X)), np.zeros((H + 1, X))
     nu[H] = 0.0
     nu[0] = 0.0
-    dual = evaluate(theta, lo, hi, initial, sizes, nu, values, rows, free, weights, gradient)
+    dual = evaluate(theta, lo, hi, reach, initial, sizes, nu, values, rows, free, weights, gradient)
     error = largest(gradient)
     damp = 1e-10
     iterations = 0
@@ -314,7 +405,9 @@ def newton(
         length, accepted = 1.0, False
         for _ in range(30):
             trial[:] = nu + length * step
-            trial_dual = evaluate(theta, lo, hi, initial, sizes, trial, values, rows, free, weights, trial_gradient)
+            trial_dual = evaluate(
+                theta, lo, hi, reach, initial, sizes, trial, values, rows, free, weights, trial_gradient
+            )
             trial_error = largest(trial_gradient)
             rounding = 1e-14 * (1.0 + abs(dual))
             if trial_dual <= dual + 1e-4 * length * slope or (
@@ -324,7 +417,7 @@ def newton(
                 break
             length *= 0.5
         if not accepted:
-            evaluate(theta, lo, hi, initial, sizes, nu, values, rows, free, weights, gradient)
+            evaluate(theta, lo, hi, reach, initial, sizes, nu, values, rows, free, weights, gradient)
             damp = max(10.0 * damp, 1e-8)
             if damp > 1e6:
                 break

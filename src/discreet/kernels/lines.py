@@ -25,23 +25,12 @@ def _is_utf8(text: Bytes, start: int, end: int) -> bool:
             return False
         if lead < 0x80:
             continue
-        low, high = 0x80, 0xBF  # what the second byte may be
-        if 0xC2 <= lead <= 0xDF:
-            more = 1
-        elif 0xE0 <= lead <= 0xEF:
-            more = 2
-            if lead == 0xE0:
-                low = 0xA0
-            elif lead == 0xED:
-                high = 0x9F
-        elif 0xF0 <= lead <= 0xF4:
-            more = 3
-            if lead == 0xF0:
-                low = 0x90
-            elif lead == 0xF4:
-                high = 0x8F
-        else:
+        if lead < 0xC2 or lead > 0xF4:
             return False
+        more = 1 + int(lead >= 0xE0) + int(lead >= 0xF0)
+        # what the second byte may be: no longer form than needed, no surrogate, nothing above U+10FFFF
+        low = 0xA0 if lead == 0xE0 else (0x90 if lead == 0xF0 else 0x80)
+        high = 0x9F if lead == 0xED else (0x8F if lead == 0xF4 else 0xBF)
         if i + more > end or text[i] < low or text[i] > high:
             return False
         for k in range(1, more):

@@ -82,6 +82,25 @@ def rescue(
             shares[c, x] /= whole
 
 
+@compiled
+def start_values(values: Floats, num_states: int, places: int, ended: float) -> None:
+    """V = 0 everywhere, and (H−h)·e for whoever has left: place S, if there is one."""
+    values[:] = 0.0
+    if places > num_states:
+        H = values.shape[0] - 1
+        for h in range(H):
+            values[h, num_states] = (H - h) * ended
+
+
+@compiled
+def ends(V: Floats, places: int) -> tuple[float, float]:
+    """The least and the largest value."""
+    low, high = V[0], V[0]
+    for y in range(places):
+        low, high = min(low, V[y]), max(high, V[y])
+    return low, high
+
+
 @compiled_vectorised
 def cautious_values(
     shares: Floats,  # (C, 2Y)
@@ -115,18 +134,13 @@ def cautious_values(
     tail = shares.shape[1] > 2 * Y
     G = shares.shape[0] // (S * A)
     follow = policy.shape[0] > 0
-    values[:] = 0.0
-    if Y > S:
-        for h in range(H):
-            values[h, S] = (H - h) * ended
+    start_values(values, S, Y, ended)
     for i in range(H):
         h = H - 1 - i
         g = min(h, G - 1)
-        bottom, top = i * min(0.0, ended), 1.0 + i * max(1.0, ended)
         V = values[h + 1]
-        low, high = V[0], V[0]
-        for y in range(Y):
-            low, high = min(low, V[y]), max(high, V[y])
+        bottom, top = i * min(0.0, ended), 1.0 + i * max(1.0, ended)
+        low, high = ends(V, Y)
         for s in range(S):
             best, best_quality = order[h, s, 0], -np.inf
             for j in range(A):

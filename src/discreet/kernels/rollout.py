@@ -51,44 +51,16 @@ def rollout(
     mean_rewards: Floats,  # (G, S, A)
     cumulative_initial: Floats,  # (S,)
     policy: Floats,  # (H, S, A)
+    after: Floats,  # (H, S, A)
+    wanted: Mask,  # (stages, S, A)
+    reports: int,  # that a user has left at the start
     uniforms: Floats,  # (n, 1 + 2H)
     coins: Floats,  # (n, H) uniforms for rewards that are 0 or 1, or (0, 0)
     states: Ints,  # (n, H+1) out
     actions: Ints,  # (n, H) out
     rewards: Floats,  # (n, H) out: rewards by these coins, or without coins their means
 ) -> None:
-    G = cumulative.shape[0]
-    n, H = actions.shape
-    tossed = coins.shape[0] > 0
-    for i in range(n):
-        s = draw(cumulative_initial, uniforms[i, 0])
-        states[i, 0] = s
-        for h in range(H):
-            g = min(h, G - 1)
-            a = draw_action(policy[h, s], uniforms[i, 1 + 2 * h])
-            actions[i, h] = a
-            mean = mean_rewards[g, s, a]
-            rewards[i, h] = mean if not tossed else (1.0 if coins[i, h] < mean else 0.0)
-            s = draw(cumulative[g, s, a], uniforms[i, 2 + 2 * h])
-            states[i, h + 1] = s
-
-
-@compiled
-def rollout_switching(
-    cumulative: Floats,  # (G, S, A, S)
-    mean_rewards: Floats,  # (G, S, A)
-    cumulative_initial: Floats,  # (S,)
-    before: Floats,  # (H, S, A)
-    after: Floats,  # (H, S, A)
-    wanted: Mask,  # (stages, S, A)
-    reports: int,  # that a user has left at the start
-    uniforms: Floats,  # (n, 1 + 2H)
-    coins: Floats,  # (n, H) or (0, 0)
-    states: Ints,  # (n, H+1) out
-    actions: Ints,  # (n, H) out
-    rewards: Floats,  # (n, H) out
-) -> None:
-    """As `rollout`, for users who play `before` up to the step of their last report and `after` from the next on."""
+    """Users who play `policy` up to the step of their last report on a wanted cell, and `after` from the next on."""
     G, stages = cumulative.shape[0], wanted.shape[0]
     n, H = actions.shape
     tossed = coins.shape[0] > 0
@@ -98,7 +70,7 @@ def rollout_switching(
         left = reports
         for h in range(H):
             g = min(h, G - 1)
-            a = draw_action(before[h, s] if left > 0 else after[h, s], uniforms[i, 1 + 2 * h])
+            a = draw_action(policy[h, s] if left > 0 else after[h, s], uniforms[i, 1 + 2 * h])
             if left > 0 and wanted[min(h, stages - 1), s, a]:
                 left -= 1
             actions[i, h] = a

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.kernels.jit import compiled
+from discreet.kernels.one_hot import ends, start_values
 from discreet.mdp import Floats, Ints
 
 
@@ -36,18 +37,12 @@ def cautious_values(
     H, S = actions.shape
     A, Y = num_actions, places
     certain_rewards, follow = means.shape[0] > 0, policy.shape[0] > 0
-    values[:] = 0.0
-    if Y > S:
-        for h in range(H):
-            values[h, S] = (H - h) * ended
+    start_values(values, S, Y, ended)
     for i in range(H):
-        h = H - 1 - i
+        h, V = H - 1 - i, values[H - i]
         g = min(h, stages - 1)
         bottom, top = i * min(0.0, ended), 1.0 + i * max(1.0, ended)
-        V = values[h + 1]
-        low, high = V[0], V[0]
-        for y in range(Y):
-            low, high = min(low, V[y]), max(high, V[y])
+        low, high = ends(V, Y)
         for s in range(S):
             best, best_quality, fair = 0, -np.inf, False
             for j in range(A):
@@ -115,9 +110,7 @@ def plain_values(
     for i in range(H):
         h = H - 1 - i
         after, unsure = value[h + 1], doubt[h + 1]
-        low = after[0]
-        for y in range(places):
-            low = min(low, after[y])
+        low, _ = ends(after, places)
         for s in range(S):
             c = (min(h, stages - 1) * S + s) * num_actions + actions[h, s]
             reward, share, mean, square, carried = 0.0, 0.0, 0.0, 0.0, 0.0

@@ -1,7 +1,8 @@
 """The learner for logs with declared columns: a tree of what people do, a histogram of steps, and a private choice.
 
-The tree says what people do where ("mode": everybody does the commonest thing); the histogram, on the public grid, is
-planned in ("one-hot"); the range of returns and a private choice among {mode, one-hot, as now} settle which it is.
+The tree says what people do where ("mode": everybody does the commonest thing); the histogram, on the public grid and
+on coarser ones, is planned in ("one-hot"); the range of returns and a private choice among {mode, each reading of the
+histogram, as now} settle which it is.
 With few users more goes into the tree. Each part is a ledger line; everything else is post-processing.
 """
 
@@ -10,28 +11,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from discreet.agents.one_hot import OneHotVI
-from discreet.agents.practice import AS_NOW, Returns, commonest, cuts, returns, shares
+from discreet.agents.practice import AS_NOW, Returns, commonest, cuts, merge_states, returns, shares
 from discreet.kernels.gains import stepwise_gains
 from discreet.mdp import Floats, Ints
-from discreet.offline.declaration import Declaration, Grid
+from discreet.offline.declaration import Column, Declaration, Grid
 from discreet.people.counting import StepCounts
 from discreet.people.counts import CountSpec
 from discreet.people.stays import ENDED, ON, Stays
 from discreet.planning import possible_values
-from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, Noise, guarantee_of, unit_text
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Mechanism, Neighbours, guarantee_of, unit_text
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.trust.behaviour import BehaviourTree
 from discreet.privacy.trust.gains import GainChoice, ReturnHistogram
 from discreet.privacy.trust.one_hot import OneHot
 from discreet.problem import Mask
+from discreet.releases.histograms import PrivateHistogram
 from discreet.releases.items import Items
-from discreet.releases.trees import PrivateTree
+from discreet.releases.trees import PrivateTree, alone
 
 #: How the budget is divided, from how many users × ε on. With few of them the histogram is not to be trusted: alone
 #: it was worse than doing nothing on four problems of eight with 1000 users and ε = 1. With very few it is not made.
@@ -52,6 +54,10 @@ CLIP_USERS, LARGEST_CLIP = 1_500.0, 4.0
 #: A step that a policy would not have taken weighs 0; one that it would, at most 1/LEAST_PROPENSITY.
 LEAST_PROPENSITY = 0.01
 REWARD_GRID = 2.0**-20
+#: Users × ε of the choice from which on coarser readings are asked about: below, the best of many is so by luck.
+MANY_READINGS = 1_000.0
+#: Grids with more states are read as they are: they take long, and have users enough.
+MOST_MERGED = 400
 NAMES = ("as now", "mode", "one-hot")
 WHY_SAFE = "asked to be safe: what most people do, and nothing else"
 CHOICE = "a tree of what people do, a histogram, and a private choice with current practice"
@@ -68,7 +74,7 @@ SETTINGS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class LearnedColumns:
     """How records become states, what is done there (AS_NOW: as people do now), and what was promised."""
 
     states: Grid
@@ -84,7 +90,7 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Design:
     """What is released, at which price: a function of public numbers."""
 
     declaration: Declaration
@@ -111,7 +117,7 @@ class Plan:
         return WHY_SAFE if self.safe else WHY[self.regime]
 
     @property
-    def noise(self) -> Noise:
+    def noise(self) -> Mechanism:
         return "laplace" if self.budget.kind == "pure" else "gaussian"
 
     @property
@@ -170,6 +176,11 @@ class Plan:
         return GainChoice(self._pure(self.share["choice"]), caution, self.neighbours)
 
     @property
+    def asks_much(self) -> bool:
+        """Whether the choice can tell many policies apart."""
+        return self.num_users * self.choice.epsilon >= MANY_READINGS
+
+    @property
     def cells(self) -> Items:
         d = self.declaration
         sizes = self.grid.num_states, d.num_actions, d.horizon, d.pooled
@@ -223,40 +234,44 @@ def ended_rate(declaration: Declaration) -> float:
     return (declaration.ended_pays - low) / (high - low)
 
 
-def learn(stays: Stays, plan: Plan, source: NoiseSource) -> Learned:
+def learn(stays: Stays, plan: Design, source: NoiseSource) -> LearnedColumns:
     """One release after the other, each in view of the earlier ones, then a policy."""
     declaration, A = plan.declaration, plan.declaration.num_actions
     guarantee, settings = plan.guarantee(source), dict[str, Any].fromkeys(SETTINGS) | {"parts": list(plan.parts)}
 
-    def learned(states: Grid, actions: Ints, chosen: str, planned: tuple[Floats, Mask] | None = None) -> Learned:
+    def learned(
+        states: Grid, actions: Ints, chosen: str, planned: tuple[Floats, Mask] | None = None
+    ) -> LearnedColumns:
         found = settings | {"chosen": chosen}
         if planned is not None:
-            return Learned(states, actions, *planned, guarantee, found)
+            return LearnedColumns(states, actions, *planned, guarantee, found)
         known = np.repeat((actions != AS_NOW)[..., None], A, axis=2)
-        return Learned(states, actions, least_values(plan, actions.shape), known, guarantee, found)
+        return LearnedColumns(states, actions, least_values(plan, actions.shape), known, guarantee, found)
 
     tree = plan.tree.release(stays.bins, stays.action, A, candidates(declaration), source)
     branches, mode = tree_policy(tree, declaration)
     settings |= {"depth": plan.depth, "noise_per_leaf_count": tree.deviation}
     if plan.safe:
         return learned(branches, mode, "mode")
-    asked = [asked_of(stays, branches, mode)]
+    asked, planned = [asked_of(stays, branches, mode)], list[Planned]()
     if "steps" in plan.parts:
-        actions, values, known, deviation = histogram_policy(stays, plan, source)
-        settings |= {"noise_per_item": deviation, "items": int(plan.cells.admitted.sum())}
-        asked.append(asked_of(stays, plan.grid, actions))
+        release = released_steps(stays, plan, source)
+        settings |= {"noise_per_item": release.deviation, "items": int(plan.cells.admitted.sum())}
+        planned = [planned_in(release, group) for group in (mergers(plan.grid) if plan.asks_much else [None])]
+        asked += [asked_of(stays, plan.grid, each.actions) for each in planned]
     which, unit = private_choice(stays, plan, tree, asked, source)
     logged = "logged" if declaration.propensity is not None else "estimated"
     settings |= {"propensities": logged, "clipped_at": unit}
-    if NAMES[which] == "one-hot":
-        return learned(plan.grid, actions, NAMES[which], (values, known))
+    if which >= len(NAMES) - 1:
+        taken = planned[which - len(NAMES) + 1]
+        return learned(plan.grid, taken.actions, NAMES[-1], (taken.values, taken.known))
     return learned(branches, mode if NAMES[which] == "mode" else np.full_like(mode, AS_NOW), NAMES[which])
 
 
 def private_choice(
-    stays: Stays, plan: Plan, tree: PrivateTree, asked: Sequence[Ints], source: NoiseSource
+    stays: Stays, plan: Design, tree: PrivateTree, asked: Sequence[Ints], source: NoiseSource
 ) -> tuple[int, float]:
-    """Which of `NAMES`, by what each would have changed on the way; and C, scaled."""
+    """As now (0), or which of the policies asked about, by what each would have changed; and C, scaled."""
     declaration, H, choice = plan.declaration, plan.declaration.horizon, plan.choice
     found, rest = released_returns(stays, declaration, plan.returns, source)
     unit = H * found.deviation * math.sqrt(H) * min(LARGEST_CLIP, 1.0 + plan.num_users * choice.epsilon / CLIP_USERS)
@@ -288,23 +303,72 @@ def released_returns(
 # The histogram ------------------------------------------------------------------------------------------------------
 
 
-def histogram_policy(stays: Stays, plan: Plan, source: NoiseSource) -> tuple[Ints, Floats, Mask, float]:
-    """Actions (as now where nothing is known), cautious values, known pairs, noise per item."""
+class Planned(NamedTuple):
+    """A plan from the histogram, over the states of its grid."""
+
+    actions: Ints  # (H, S), as now where nothing is known
+    values: Floats  # (H, S), cautious
+    known: Mask  # (H, S, A)
+
+
+def released_steps(stays: Stays, plan: Design, source: NoiseSource) -> PrivateHistogram:
     stream = plan.histogram.open(plan.spec, plan.cells, plan.num_users, source)
     stream.add(step_counts(stays, plan))
-    release = stream.release()
-    agent = OneHotVI()
-    estimate = agent.estimate(release)
-    found = agent.plan_in(release, estimate)
+    return stream.release()
+
+
+def planned_in(release: PrivateHistogram, group: Ints | None = None) -> Planned:
+    """The plan of one reading, in which states with one number in `group` are one state: post-processing."""
+    agent, read = OneHotVI(), release if group is None else merge_states(release, group)
+    estimate = agent.estimate(read)
+    found = agent.plan_in(read, estimate)
     assert found.actions is not None
-    H, S, A = plan.cells.shape
-    known = np.broadcast_to(estimate.known.reshape(plan.cells.stages, S, A), (H, S, A))
+    H, S, A = read.cells.shape
+    known = np.broadcast_to(estimate.known.reshape(read.cells.stages, S, A), (H, S, A))
     chosen = np.take_along_axis(known, found.actions[..., None], axis=2)[..., 0]
-    actions = np.where(chosen, found.actions, AS_NOW)
-    return actions, found.value[:H], known, release.deviation
+    planned = Planned(np.where(chosen, found.actions, AS_NOW), found.value[:H], known)
+    if group is None:
+        return planned
+    return Planned(planned.actions[:, group], planned.values[:, group], planned.known[:, group])
 
 
-def step_counts(stays: Stays, plan: Plan) -> StepCounts:
+def mergers(grid: Grid) -> list[Ints | None]:
+    """Coarser readings of a grid, a public rule: as it is; every second edge; that in one column alone; one column
+    alone; and all but one. Names are not merged with each other, nor what is missing with values."""
+    cuts = [list(range(len(cut))) for cut in grid.cuts]
+    used = [i for i, cut in enumerate(cuts) if cut]
+    halves = [_every_second(column, cut) for column, cut in zip(grid.declaration.states, grid.cuts, strict=True)]
+    coarser = [halves]
+    for j in used:
+        coarser += [[halves[i] if i == j else cut for i, cut in enumerate(cuts)]]
+        coarser += [[cut if i == j else [] for i, cut in enumerate(cuts)]]
+        coarser += [[[] if i == j else cut for i, cut in enumerate(cuts)]]
+    if grid.num_states > MOST_MERGED:
+        coarser = []
+    sizes = [len(cut) + 1 for cut in cuts]
+    places = np.stack(np.unravel_index(np.arange(grid.num_states), sizes), axis=1)
+    found, seen = list[Ints | None]([None]), {tuple(range(grid.num_states))}
+    for kept in coarser:
+        code = np.zeros(grid.num_states, dtype=np.int64)
+        for i, left in enumerate(kept):
+            code = code * (len(left) + 1) + np.searchsorted(np.array(left, dtype=np.int64), places[:, i])
+        group = np.unique(code, return_inverse=True)[1].astype(np.int64)
+        if tuple(group.tolist()) not in seen and group.max() > 0:
+            seen.add(tuple(group.tolist()))
+            found.append(group)
+    return found
+
+
+def _every_second(column: Column, cuts: Sequence[int]) -> list[int]:
+    """Which cuts are kept: of values every second one; what is missing stays apart."""
+    if column.names is not None:
+        return list(range(len(cuts)))
+    apart = [i for i, cut in enumerate(cuts) if cut == column.num_fine - 1]
+    values = [i for i in range(len(cuts)) if i not in apart]
+    return [*(values[1::2] if len(values) > 1 else values), *apart]
+
+
+def step_counts(stays: Stays, plan: Design) -> StepCounts:
     """Steps by state, action and successor, and what they paid; of Gaussian pooled counts, first visits only."""
     spec, S, A = plan.spec, plan.grid.num_states, plan.declaration.num_actions
     state = plan.grid.states_of(stays.bins)
@@ -332,20 +396,30 @@ def step_counts(stays: Stays, plan: Plan) -> StepCounts:
 
 
 def candidates(declaration: Declaration) -> tuple[Ints, Ints]:
-    """Public splits: after every fine bin of every column but its last one; missing values are above all others."""
-    numbers = [column.num_fine - (0 if column.missing else 1) for column in declaration.states]
-    columns = np.repeat(np.arange(len(numbers)), numbers)
-    return columns, np.concatenate([np.arange(number) for number in numbers]).astype(np.int64)
+    """Public splits: after every fine bin of a column but its last one, where missing values are above all others; of
+    names, which have no order, every one alone, and what is missing."""
+    splits = []
+    for column in declaration.states:
+        last = last_bin(column)
+        named = column.names is not None and last > 1
+        splits.append(alone(np.arange(last + 1)) if named else np.arange(last))
+    columns = np.repeat(np.arange(len(splits)), [each.size for each in splits])
+    return columns, np.concatenate(splits).astype(np.int64)
+
+
+def last_bin(column: Column) -> int:
+    """The number of its last fine bin, that of what is missing included."""
+    return column.num_fine - (0 if column.missing else 1)
 
 
 def tree_policy(tree: PrivateTree, declaration: Declaration) -> tuple[Grid, Ints]:
     """The commonest action of every leaf, as a table over the grid that the tree's thresholds make."""
-    found = cuts(tree.tree, len(declaration.states))
+    found = cuts(tree.tree, [last_bin(column) for column in declaration.states])
     table = commonest(tree)[found.leaf]
     return Grid(declaration, found.thresholds), np.tile(table, (declaration.horizon, 1))
 
 
-def least_values(plan: Plan, shape: tuple[int, ...]) -> Floats:
+def least_values(plan: Design, shape: tuple[int, ...]) -> Floats:
     """The least that is possible: a policy that was not planned has no cautious value."""
     least, _ = possible_values(plan.declaration.horizon, ended_rate(plan.declaration))
     return np.broadcast_to(least[:-1, None], shape).copy()

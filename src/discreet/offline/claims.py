@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -20,17 +20,20 @@ from discreet.privacy.accounting import (
     Budget,
     Guarantee,
     LedgerEntry,
+    Mechanism,
     Neighbours,
     Total,
     epsilon_of,
     laplace_entry,
     ledger_total,
+    rho_of,
     unit_text,
 )
 from discreet.privacy.envelope import SMALLEST_SCALE
-from discreet.privacy.families import Mechanism, entry_of
+from discreet.privacy.families import entry_of
 from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, Geometric
-from discreet.privacy.trust.linear import regression_cost
+from discreet.privacy.sums.streams import PRINTED
+from discreet.privacy.trust.linear import printed_bounds, printed_noise, regression_cost
 
 #: Derived and stated numbers agree up to this share: the margin of the scales and rounding, nothing that matters.
 TOLERANCE = 2e-9
@@ -152,6 +155,8 @@ SETTINGS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("dp-apvi", "apvi"), _TABULAR),
     **dict.fromkeys(("dp-pevi", "dp-vapvi", "pevi", "vapvi"), _LINEAR),
 }
+#: Learners with a failure probability, which their certificates name where it was said.
+FAILING = ("dp-apvi", "apvi", "dp-pevi", "pevi", "dp-vapvi")
 #: Statistics of the learner for declared columns, by part and in order; each part has its share of the budget.
 COLUMN_PARTS = {
     "behaviour": ("splits", "leaf actions"),
@@ -180,14 +185,20 @@ NEEDS = (
     r"|too few users: nothing but the most visited pairs can be learned; about [\d,]+ are needed))?"
 )
 THIN = "only {:.0f} % of the state-action pairs stand out of the noise"
+#: Why a release of what is above a threshold has no lower bound (privacy/trust/sparse.md).
+THRESHOLDED = (
+    "there are too many kinds of steps to hold how often each occurred: only those above a threshold of noise are "
+    "released, and what lies below may be more than what lies above, so that no lower bound follows from them"
+)
 OTHERS = (
+    re.escape(THRESHOLDED),
     r"the lower bound on the policy's value is [0-9.e+-]+, the least that is possible: the width of the release "
     r"proves nothing about it, which says little about how good it is",
     r"features were divided by their largest norm, [0-9.e+-]+",
 )
 
 
-class Facts(NamedTuple):
+class Claimed(NamedTuple):
     """Numbers of a certificate, each of the right kind and within its range."""
 
     name: str
@@ -235,10 +246,11 @@ def _key_problems(document: Mapping[str, Any]) -> list[str]:
     optional = {"declaration", "comparisons"} & set(document)
     expected: list[tuple[str, Any, frozenset[str]]] = [
         ("the certificate", document, KEYS[""] | ({"regressions"} if regressed else frozenset()) | optional),
-        ("algorithm", document["algorithm"], SETTINGS[name] | {"name", "why", "mode"}),
+        ("algorithm", document["algorithm"], SETTINGS[name] | {"name", "why", "mode"} | _said(document)),
     ]
+    claimed = {key for key, value in _claims(document).items() if value is not None}
     expected += [
-        (key, document[key], KEYS[key])
+        (key, document[key], KEYS[key] | (claimed if key == "guarantee" else set()))
         for key in KEYS
         if key not in ("", "ledger", "regressions", "declaration", "comparisons")
     ]
@@ -252,6 +264,26 @@ def _key_problems(document: Mapping[str, Any]) -> list[str]:
         for key in sorted(set(section) ^ keys):
             problems.append(f"{where} has {'an unknown' if key in section else 'no'} {key!r}")
     return problems
+
+
+def _said(document: Mapping[str, Any]) -> set[str]:
+    """Settings of a learner that are named only where they were said."""
+    algorithm = document["algorithm"]
+    said = {"beta"} if algorithm["name"] in FAILING else set()
+    return (said | ({"noise"} if algorithm["name"] == "dp-vapvi" else set())) & set(algorithm)
+
+
+def _printed(document: Mapping[str, Any]) -> bool:
+    """Whether regressions carry the noise of [QW22] as printed."""
+    if "noise" in document["algorithm"] and document["algorithm"]["noise"] != "printed":
+        raise ValueError("noise is printed, or not spoken of")
+    return "noise" in document["algorithm"]
+
+
+def _claims(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What print claims for its noise, where that was used."""
+    names = ("claimed_epsilon", "claimed_rho")
+    return {name: document["guarantee"].get(name) for name in names} if _printed(document) else {}
 
 
 def _whole(section: Mapping[str, Any], key: str, least: int = 1) -> int:
@@ -281,12 +313,12 @@ def _not_negative(key: str, value: Any) -> float:
     return float(value)
 
 
-def _facts(document: Mapping[str, Any]) -> Facts:
+def _facts(document: Mapping[str, Any]) -> Claimed:
     unit, problem, algorithm = document["unit"], document["problem"], document["algorithm"]
     name = str(algorithm["name"])
     linear = SETTINGS[name] == _LINEAR
     parts = tuple(str(part) for part in algorithm["parts"]) if name == "columns" else ()
-    return Facts(
+    return Claimed(
         name,
         name in ("one-hot", "columns") or name.startswith("dp-"),
         algorithm.get("steps_per_user") == "one",
@@ -307,7 +339,7 @@ def _facts(document: Mapping[str, Any]) -> Facts:
     )
 
 
-def _released(facts: Facts) -> dict[str, tuple[str, ...]]:
+def _released(facts: Claimed) -> dict[str, tuple[str, ...]]:
     """Which statistics each part of the users enters: fixed for every learner."""
     if facts.name == "one-hot":
         if facts.tilted:
@@ -325,7 +357,7 @@ def _released(facts: Facts) -> dict[str, tuple[str, ...]]:
     return {"all users": (VALUES, VARIANCES)}
 
 
-def _problem_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+def _problem_problems(document: Mapping[str, Any], facts: Claimed) -> list[str]:
     """The problem against the unit, the learner and the noise."""
     unit, problem, algorithm = document["unit"], document["problem"], document["algorithm"]
     enforced = _flag(unit, "enforced")
@@ -362,7 +394,7 @@ def _problem_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     return problems + _noise_problems(document, facts)
 
 
-def _noise_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+def _noise_problems(document: Mapping[str, Any], facts: Claimed) -> list[str]:
     """The noise that the learner reports against the scale of its ledger line, and other numbers of the learner."""
     algorithm = document["algorithm"]
     scales = {line["statistic"]: line for line in document["ledger"]}
@@ -393,7 +425,7 @@ def _noise_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     return problems
 
 
-def _column_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+def _column_problems(document: Mapping[str, Any], facts: Claimed) -> list[str]:
     """The learner for declared columns: its parts by the public rule, its choice, its noise."""
     algorithm, stated = document["algorithm"], document.get("declaration")
     if stated is None:
@@ -448,7 +480,7 @@ def _others(document: Mapping[str, Any]) -> int:
     return _flag(problem, "may_end") + _flag(problem, "may_lead_nowhere_known")
 
 
-def _possible(document: Mapping[str, Any], facts: Facts) -> bool:
+def _possible(document: Mapping[str, Any], facts: Claimed) -> bool:
     """Whether what can be earned follows from the rewards, and the values lie in between."""
     problem, estimate = document["problem"], document["estimate"]
     low, high = (float(bound) for bound in problem["reward_range"])
@@ -463,7 +495,7 @@ def _possible(document: Mapping[str, Any], facts: Facts) -> bool:
     return within and len(stated) == 2 and all(abs(a - b) <= room for a, b in zip(stated, due, strict=True))
 
 
-def _items(document: Mapping[str, Any], facts: Facts) -> int | None:
+def _items(document: Mapping[str, Any], facts: Claimed) -> int | None:
     """(step, state, action, successor, paid) of the one-hot learner."""
     if document["problem"]["successors_known"] is not None:
         return None
@@ -472,13 +504,13 @@ def _items(document: Mapping[str, Any], facts: Facts) -> int | None:
     return each * following if facts.pooled else each * ((facts.horizon - 1) * following + 1)
 
 
-def _counters(document: Mapping[str, Any], facts: Facts) -> int:
+def _counters(document: Mapping[str, Any], facts: Claimed) -> int:
     """Visits, transitions and rewards, of the successors that are no states too."""
     states = facts.states + _others(document)
     return (1 if facts.pooled else facts.horizon) * states * facts.actions * (states + 2)
 
 
-def _policy_problems(document: Mapping[str, Any], facts: Facts, policy: Policy) -> list[str]:
+def _policy_problems(document: Mapping[str, Any], facts: Claimed, policy: Policy) -> list[str]:
     """The policy against the problem's sizes and the regressions."""
     problems = []
     shape = policy.horizon, policy.num_states, policy.num_actions
@@ -494,7 +526,7 @@ def _policy_problems(document: Mapping[str, Any], facts: Facts, policy: Policy) 
     return problems
 
 
-def _declaration_problems(document: Mapping[str, Any], facts: Facts, policy: Policy) -> list[str]:
+def _declaration_problems(document: Mapping[str, Any], facts: Claimed, policy: Policy) -> list[str]:
     """What was declared about columns against the policy, the problem and the unit."""
     if "declaration" not in document:
         return [] if policy.grid is None else ["the policy is of columns that its certificate does not name"]
@@ -517,10 +549,12 @@ def _declaration_problems(document: Mapping[str, Any], facts: Facts, policy: Pol
     return [f"not so: {rule}" for rule, holds in rules.items() if not holds]
 
 
-def _few_cuts(document: Mapping[str, Any], facts: Facts, grid: Grid) -> bool:
+def _few_cuts(document: Mapping[str, Any], facts: Claimed, grid: Grid) -> bool:
     """Whether the grid may be that of a tree."""
     treelike = facts.name == "columns" and document["algorithm"]["chosen"] in ("mode", "as now")
-    return treelike and sum(map(len, grid.cuts)) < 2**facts.depth
+    sides = [2 if column.names is not None else 1 for column in grid.declaration.states]  # of a name alone
+    splits = sum(-(-len(cuts) // each) for cuts, each in zip(grid.cuts, sides, strict=True))
+    return treelike and splits < 2**facts.depth
 
 
 #: Numbers of a public rule follow from rounded ones.
@@ -538,14 +572,14 @@ def _strength(document: Mapping[str, Any], declared: Declaration) -> float:
 
 
 def _public_cuts(
-    document: Mapping[str, Any], facts: Facts, declared: Declaration
+    document: Mapping[str, Any], facts: Claimed, declared: Declaration
 ) -> set[tuple[tuple[int, ...], ...]]:
     """Where the rule cuts columns for so many users and the stated budget, up to the margin of its numbers."""
     strength = _strength(document, declared)
     return {declared.grid_at(facts.users, strength * margin).cuts for margin in MARGINS}
 
 
-def _text_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+def _text_problems(document: Mapping[str, Any], facts: Claimed) -> list[str]:
     """Fixed texts verbatim; others as their numbers say them."""
     origin, estimate, simulation = document["origin"], document["estimate"], document["simulation"]
     problems = []
@@ -562,10 +596,13 @@ def _text_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
         assumptions += [f"at most {facts.users * facts.episodes} episodes, declared in advance"]
         assumptions += RESTS_ON.get("tilted" if facts.tilted else facts.name, ())
         assumptions += [SEEDED] if simulation else []
+        assumptions += [PRINTED] if _printed(document) else []
         assumptions += [ONE_PART] if len(_released(facts)) > 1 else []
         assumptions += [] if document["problem"]["successors_known"] is None else [KNOWN_SUCCESSORS]
     if document["guarantee"]["assumptions"] != assumptions:
         problems.append(f"the guarantee rests on {'; '.join(assumptions) or 'nothing'}, and says something else")
+    if "beta" in document["algorithm"] and not 0.0 < _number(document["algorithm"], "beta") < 1.0:
+        problems.append("a failure probability lies between 0 and 1")
     if not _why(str(document["algorithm"]["why"]), facts):
         problems.append("the learner was chosen for a reason that is none")
     covered = _number(estimate, "covered_state_actions")
@@ -593,7 +630,7 @@ def _text_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     return problems + [f"{key} is none" for key, form in forms.items() if not re.fullmatch(form, str(origin[key]))]
 
 
-def _why(text: str, facts: Facts) -> bool:
+def _why(text: str, facts: Claimed) -> bool:
     """Whether this can be said of a learner."""
     if facts.name == "columns":
         return text in ("asked for", *auto_reasons())
@@ -648,6 +685,8 @@ def _regression_sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any
         raise ValueError(f"{entry['statistic']} are one for every step, {last} in all")
     if not listed:
         return float(entry["sensitivity"])
+    if _printed(document):
+        return _printed_sensitivity(entry, document, listed, last)
     costs = [
         regression_cost(
             guarantee["neighbours"],
@@ -663,7 +702,34 @@ def _regression_sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any
     return math.sqrt(2.0 * max(costs)) * float(entry["scale"])
 
 
-def _sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any], facts: Facts) -> float:
+def _printed_sensitivity(
+    entry: Mapping[str, Any], document: Mapping[str, Any], listed: Sequence[Mapping[str, Any]], steps: int
+) -> float:
+    """Of printed noise, whose regressions differ in cost: that of their mean, from the claim."""
+    guarantee, horizon = document["guarantee"], int(document["problem"]["horizon"])
+    part = "variances" if entry["statistic"] == VARIANCES else "values"
+    told = {key: value for key, value in _claims(document).items() if value is not None}
+    if len(told) != 1:
+        raise ValueError("print claims a rho, or an epsilon at the delta")
+    ((name, claimed),) = told.items()
+    claim = _number({name: claimed}, name)
+    rho = claim if name == "claimed_rho" else rho_of(claim, _number(guarantee, "delta"))
+    deviation, vectors = printed_noise(rho, horizon, part)
+    for line in listed:
+        bounds = printed_bounds(horizon, part, int(line["step"]))
+        noise = [_not_negative("noise", each) for each in (line["matrix_deviation"], *line["vector_deviations"])]
+        same = all(_agree(a, b) for a, b in zip(noise, (deviation, *vectors), strict=True))
+        if not same or any(c > b * (1.0 + TOLERANCE) for c, b in zip(line["clipped_at"], bounds, strict=True)):
+            raise ValueError(f"{entry['statistic']} do not carry the noise that is printed for the claim")
+    each = int(document["unit"]["episodes_per_user"])
+    costs = [
+        regression_cost(guarantee["neighbours"], deviation, printed_bounds(horizon, part, step), vectors, each)
+        for step in range(steps)
+    ]
+    return math.sqrt(2.0 * math.fsum(costs) / steps) * float(entry["scale"])
+
+
+def _sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any], facts: Claimed) -> float:
     """In integer units (regressions: in units of their noise), from the problem and the unit alone."""
     if entry["statistic"] in (VALUES, VARIANCES):
         return _regression_sensitivity(entry, document)
@@ -681,7 +747,7 @@ def _sensitivity(entry: Mapping[str, Any], document: Mapping[str, Any], facts: F
     return (found.l1 if entry["norm"] == "l1" else found.l2) * units * facts.episodes
 
 
-def _guarantee_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
+def _guarantee_problems(document: Mapping[str, Any], facts: Claimed) -> list[str]:
     """The ledger from the learner, the costs from the ledger, the guarantee from the costs."""
     problems = []
     guarantee = document["guarantee"]
@@ -739,13 +805,13 @@ def _guarantee_problems(document: Mapping[str, Any], facts: Facts) -> list[str]:
     elif not _agree(_number(guarantee, "rho"), rho):
         problems.append(f"the ledger gives rho = {rho:g}, the certificate says {guarantee['rho']:g}")
     unit = unit_text(facts.episodes)
-    again = Guarantee("central", stated, delta, guarantee["rho"], guarantee["neighbours"], unit)
+    again = Guarantee("central", stated, delta, guarantee["rho"], guarantee["neighbours"], unit, **_claims(document))
     if guarantee["unit"] != unit or guarantee["sentence"] != again.sentence() or guarantee["model"] != "central":
         problems.append(f"the guarantee reads {guarantee['sentence']!r}; its numbers read {again.sentence()!r}")
     return problems
 
 
-def _comparison_problems(document: Mapping[str, Any], found: Mapping[str, Any], facts: Facts) -> list[str]:
+def _comparison_problems(document: Mapping[str, Any], found: Mapping[str, Any], facts: Claimed) -> list[str]:
     """A comparison with current practice: what is said follows from its numbers, what is promised from its ledger."""
     problem, guarantee = document["problem"], found["guarantee"]
     gain, deviation, rollout = (_number(found, key) for key in ("gain", "deviation", "rollout"))

@@ -27,7 +27,7 @@ from discreet.offline.declaration import Declaration, Grid
 from discreet.people.stays import DeclaredLog, Stays
 from discreet.planning import possible_values
 from discreet.policy import Policy
-from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours, Noise, guarantee_of, unit_text
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Mechanism, Neighbours, guarantee_of, unit_text
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import assumptions
 from discreet.privacy.trust.gains import GainMoments, NoisyMoments, ReturnHistogram
@@ -43,7 +43,7 @@ NO_PROPENSITIES = (
 
 
 @dataclass(frozen=True)
-class Question:
+class ComparisonQuestion:
     """What is asked of how many people, at which price: a function of public numbers."""
 
     declaration: Declaration
@@ -59,7 +59,7 @@ class Question:
             raise ValueError(f"the roll-out is {self.rollout}; it must be above 0 and at most 1")
 
     @property
-    def noise(self) -> Noise:
+    def noise(self) -> Mechanism:
         return "laplace" if self.budget.kind == "pure" else "gaussian"
 
     @property
@@ -160,7 +160,9 @@ def compare(
     declaration = policy.grid.declaration
     if propensity is not None:
         declaration = replace(declaration, propensity=propensity)
-    Question(declaration, 1, rollout, budget, neighbours)  # refuses what cannot be asked before anything is opened
+    ComparisonQuestion(
+        declaration, 1, rollout, budget, neighbours
+    )  # refuses what cannot be asked before anything is opened
     cost = spending.cost_of(budget, neighbours)
     if cost.model == "none":
         raise ValueError("a comparison needs a finite budget")
@@ -172,7 +174,7 @@ def compare(
     log = DeclaredLog(source, declaration, table)
     people = check_people(document, source, log, where, learned_from)
     users = log.num_users if num_users is None else num_users
-    question = Question(declaration, users, rollout, budget, neighbours)
+    question = ComparisonQuestion(declaration, users, rollout, budget, neighbours)
     noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
     stays = log.stays(users)
     serial, date = secrets.token_hex(16), spending.today()
@@ -218,7 +220,7 @@ def sentence(rollout: float, lower: float | None) -> str:
     return f"not shown to be better than now, {how}"
 
 
-def ask(stays: Stays, states: Grid, actions: Ints, question: Question, source: NoiseSource) -> Answer:
+def ask(stays: Stays, states: Grid, actions: Ints, question: ComparisonQuestion, source: NoiseSource) -> Answer:
     """Three noisy statistics of people who were not learned from; `actions` (H, S) with `AS_NOW` where it is so."""
     declaration = question.declaration
     guarantee = question.guarantee(source)

@@ -463,8 +463,16 @@ def _whole(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
+NEXT_ROW = (
+    "with declared columns a step leads to the next row of its stay, so leave it out, and let terminated, done or "
+    "truncated say how a stay ends"
+)
+
+
 def _check_keys(where: str, found: Collection[str], known: Sequence[str]) -> None:
     for key in found:
+        if key == "next_state" and key not in known:
+            raise ValueError(f"{where} says 'next_state', which is for numbered states; {NEXT_ROW}")
         if key not in known:
             near = difflib.get_close_matches(key, known, 1)
             meant = f"did you mean {near[0]!r}?" if near else f"expected some of {', '.join(known)}"

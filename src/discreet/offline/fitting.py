@@ -18,16 +18,16 @@ from discreet.bonuses import BonusKind
 from discreet.catalog import ALGORITHMS as CATALOG
 from discreet.catalog import MODES, NOISES, Algorithm
 from discreet.mdp import FiniteMDP, Floats, distributions
-from discreet.offline import auto, certificate, claims, heldout, spending
+from discreet.offline import certificate, claims, spending
 from discreet.offline.declaration import Declaration
 from discreet.offline.learners import Outcome, Task, scale_of
 from discreet.people.counting import LoggedData, Repairs
 from discreet.people.logs import LONGEST, LogFormat
-from discreet.people.stays import DeclaredLog
 from discreet.planning import optimal_plan, policy_value, uniform_policy
 from discreet.policy import Policy
 from discreet.privacy.accounting import Budget, Neighbours, compose_parallel, no_privacy, unit_text
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.trust.linear import LinearMoments
 from discreet.problem import Mask, PublicStructure
 from discreet.provenance import source_digest
 from discreet.releases.regressions import normalised_features
@@ -171,6 +171,7 @@ def fit(
     allow_pooled: bool = False,
     bonus: BonusKind = "bernstein",
     confidence_scale: float | None = None,
+    beta: float | None = None,
     neighbours: Neighbours = "replace",
     rewards: Floats | None = None,
     initial: Floats | None = None,
@@ -192,9 +193,10 @@ def fit(
 
     `algorithm`: one of `FROM_LOGS`, or "auto"; apvi, pevi and vapvi use the data as they are and take no budget.
     `mode`: "practical" constants, or those of the "paper". `noise="printed"` asks for a paper's own scale: that of
-    dp-apvi with known rewards, which is the true one. `allow_pooled`: a paper's constants on pooled counts, which
-    papers do not have.
+    dp-apvi with known rewards, which is the true one, or that of dp-vapvi, with what it truly gives.
+    `allow_pooled`: a paper's constants on pooled counts, which papers do not have.
     `bonus`: dp-apvi and apvi take off a "bernstein" or "hoeffding" term, times `confidence_scale`.
+    `beta`: how often what is taken off, and the widths of noise together, may fail.
     `features` (S, A, d), or a function of state and action, make the problem linear: [QW22] Alg. 2 and relatives, of
     which dp-vapvi may `split` the users between its two regressions.
 
@@ -221,6 +223,9 @@ def fit(
     drawn = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
     opened, columns, grid, why = source, None, None, None
     if isinstance(log, Declaration):
+        from discreet.offline import auto  # loaded for those who declare columns
+        from discreet.people.stays import DeclaredLog
+
         numbered = {"rewards": rewards, "initial": initial, "features": features, "successors": successors}
         for name in (name for name, given in numbered.items() if given is not None):
             raise ValueError(f"{name} are given by the number of a state; declared columns have bins instead")
@@ -233,7 +238,7 @@ def fit(
         columns = DeclaredLog(source, log, table)
         num_users = columns.num_users if num_users is None else num_users
         grid = log.grid(num_users, Budget.pure(math.inf) if budget is None else budget, neighbours)
-        design = None if budget is None else auto.Plan(log, grid, num_users, budget, neighbours, safe)
+        design = None if budget is None else auto.Design(log, grid, num_users, budget, neighbours, safe)
         if design is not None and design.too_few is not None and not anyway:
             raise ValueError(f"{design.too_few}; nothing was spent; go on with --anyway (anyway=True)")
         if algorithm == "auto" and mode == "practical" and design is not None:
@@ -252,6 +257,7 @@ def fit(
     name = choose(algorithm, log, budget, neighbours, 0, mode, phi is not None).algorithm
     _check_options(name, bonus, confidence_scale, split, declared)
     _check_noise(noise, name, declared)
+    _check_beta(beta, name)
     if mode == "paper" and log.pooled and FROM_LOGS[name].private and not allow_pooled:
         raise ValueError(
             f"the printed constants of {name} are for counts of every step; leave pooled out, or say --allow-pooled "
@@ -263,14 +269,19 @@ def fit(
         _check_size(log, name, plan_horizon or log.horizon)
     _check_budget(budget)
     spent = Budget.pure(math.inf) if budget is None else budget
+    printed = noise == "printed" and name == "dp-vapvi"
     cost = spending.cost_of(budget, neighbours)
+    if printed:  # it costs something else than it claims
+        private = LinearMoments(spent, neighbours, True, split, log.episodes_per_user, calibration="paper")
+        cost = spending.cost_of(private.true_budget(log.horizon), neighbours)
     where = spending.beside(source) if ledger is None else Path(ledger)
     if where is not None:
         spending.check(where, cost, total_epsilon)
     elif total_epsilon is not None:
         raise ValueError("total_epsilon is compared with what a ledger records; say where that is kept")
     log = replace(log, first_visits=name in ("one-hot", "columns") and log.pooled and spent.kind != "pure")
-    data = LoggedData(opened, log, table)
+    most = choose(algorithm, log, budget, neighbours, LARGEST_CODE, mode, phi is not None)
+    data = LoggedData(opened, log, table, again=most.tilted)
     log = data.log
     choice = choose(algorithm, log, budget, neighbours, data.num_users, mode, phi is not None)
     choice = choice if why is None else replace(choice, why=why)
@@ -294,7 +305,11 @@ def fit(
         grid=grid,
         columns=columns,
         safe=safe,
+        beta=beta,
+        printed=printed,
     )
+    if printed and not 0.0 <= log.ended_rate <= 1.0:
+        raise ValueError("the printed noise of dp-vapvi is for rewards in [0, 1], and those who left earn others")
     learn = FROM_LOGS[choice.algorithm].learn
     assert learn is not None
     outlook = _outlook(task, choice)
@@ -319,6 +334,8 @@ def fit(
             raise
     with spending.told(recorded):
         if recorded is not None and columns is not None:
+            from discreet.offline import heldout
+
             heldout.keep(recorded.ledger, origin["serial"], heldout.people_of(columns))
         try:
             return _fitted(learn(task), choice, task, notices, origin, recorded, outlook)
@@ -388,8 +405,17 @@ def _check_options(name: str, bonus: str, scale: float | None, split: bool, rewa
         raise ValueError(f"{name} regresses rewards and values together; leave the known rewards out")
 
 
+def _check_beta(beta: float | None, name: str) -> None:
+    if beta is None:
+        return
+    if not 0.0 < beta < 1.0:
+        raise ValueError(f"beta is {beta:g}; the failure probability must lie strictly between 0 and 1")
+    if name not in claims.FAILING:
+        raise ValueError(f"{name} has no failure probability to choose; {', '.join(claims.FAILING)} have one")
+
+
 def _check_noise(noise: str, name: str, rewards: Floats | None) -> None:
-    """Refuse a printed scale that nobody printed; that of dp-apvi is the true one and needs nothing else."""
+    """Refuse a printed scale that nobody printed."""
     if noise not in NOISES:
         raise ValueError(f"noise is {noise!r}; it must be true or printed")
     if noise == "true":
@@ -397,7 +423,7 @@ def _check_noise(noise: str, name: str, rewards: Floats | None) -> None:
     if not FROM_LOGS[name].private:
         raise ValueError(f"{name} adds no noise; leave noise out")
     if name == "dp-vapvi":
-        raise ValueError("the printed noise of dp-vapvi is more than its budget needs, so only the true one is here")
+        return
     if name != "dp-apvi":
         raise ValueError(f"no paper at hand prints a scale for the noise of {name}; leave noise out")
     if rewards is None:
@@ -594,7 +620,9 @@ def _warnings(learned: Outcome, covered: float, outlook: Forecast | None) -> lis
     elif covered < 0.5:
         found.append(claims.THIN.format(100 * covered) + needed)
     worth = learned.estimate
-    if worth["value_lower"] <= worth["possible_values"][0] and covered > HARDLY:
+    if claims.THRESHOLDED in worth["values_are"]:
+        found.append(claims.THRESHOLDED)
+    elif worth["value_lower"] <= worth["possible_values"][0] and covered > HARDLY:
         found.append(
             f"the lower bound on the policy's value is {worth['value_lower']:.4g}, the least that is possible: the "
             "width of the release proves nothing about it, which says little about how good it is"

@@ -8,25 +8,42 @@ somebody with the same identifier was learned from; not whether one person has t
 
 from __future__ import annotations
 
-import hmac
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from discreet.people.counting import _who_of
 from discreet.people.stays import DeclaredLog
 
 SUFFIX = ".people"
 KEY_BYTES, HASH_BYTES = 32, 16
+PORTION = 1 << 16
+Halves = NDArray[np.uint64]
 CHECKED = "nobody here was learned from, by the identifiers in both logs"
 UNCHECKED = "that nobody here was learned from was declared and not checked: who was is not recorded here"
 SAME = "this is the log that the policy was learned from; give one of other people"
 SOME = "somebody in this log was also learned from; give a log of other people"
 
 
-def hashes(key: bytes, people: Iterable[str]) -> list[bytes]:
-    return sorted(hmac.digest(key, person.encode(), "sha256")[:HASH_BYTES] for person in people)
+def hashes(key: bytes, people: Iterable[str]) -> Halves:
+    """(n, 2) The halves of everybody's hash, in order. HMAC goes on from two states that are made once."""
+    padded = key.ljust(64, b"\0")
+    inner, outer = (sha256(bytes(byte ^ mask for byte in padded)) for mask in (0x36, 0x5C))
+
+    def hashed(person: str) -> bytes:
+        within, around = inner.copy(), outer.copy()
+        within.update(person.encode())
+        around.update(within.digest())
+        return around.digest()[:HASH_BYTES]
+
+    found = np.frombuffer(b"".join(map(hashed, people)), dtype=">u8").reshape(-1, 2)
+    high, low = found.astype(np.uint64).T
+    return np.asarray(found[np.lexsort((low, high))])
 
 
 def place(ledger: Path, serial: str) -> Path:
@@ -39,7 +56,7 @@ def keep(ledger: Path, serial: str, people: Iterable[str]) -> None:
     key = secrets.token_bytes(KEY_BYTES)
     file = os.open(place(ledger, serial), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "wb") as out:
-        out.write(key + b"".join(hashes(key, people)))
+        out.write(key + hashes(key, people).tobytes())
 
 
 def records(folders: Iterable[Path], serial: str) -> list[Path]:
@@ -52,18 +69,20 @@ def known(record: Path, people: Iterable[str]) -> bool:
     content = record.read_bytes()
     if len(content) < KEY_BYTES or (len(content) - KEY_BYTES) % HASH_BYTES:
         raise ValueError(f"{record} is no record of who was learned from")
-    key, rest = content[:KEY_BYTES], content[KEY_BYTES:]
-    there = {rest[i : i + HASH_BYTES] for i in range(0, len(rest), HASH_BYTES)}
-    return not there.isdisjoint(hashes(key, people))
+    there = np.frombuffer(content, dtype=">u8", offset=KEY_BYTES).reshape(-1, 2).astype(np.uint64)
+    asked = hashes(content[:KEY_BYTES], people).astype(np.uint64)
+    both = [each[np.isin(each[:, 0], other[:, 0])].tolist() for each, other in ((there, asked), (asked, there))]
+    return not set(map(tuple, both[0])).isdisjoint(map(tuple, both[1]))
 
 
-def people_of(log: DeclaredLog) -> list[str]:
+def people_of(log: DeclaredLog) -> Iterator[str]:
     """The identifiers in a log, as the reader tells people apart; whole numbers are the same with and without .0."""
     name = log.roles["user"]
     kind, user = log.kinds[name], log.engine.quoted(name)
     who = _who_of(f"CAST({user} AS STRING)" if kind == "text" else user, kind)
-    found = log.engine.fetch(f"SELECT DISTINCT {who} AS person FROM {log.engine.name}").column(0).to_pylist()
-    return [_text(person) for person in found if person is not None]
+    found = log.engine.fetch(f"SELECT DISTINCT {who} AS person FROM {log.engine.name}")
+    for batch in found.to_batches(PORTION):  # as objects of this language they take ten times the memory
+        yield from (_text(person) for person in batch.column(0).to_pylist() if person is not None)
 
 
 def _text(person: object) -> str:

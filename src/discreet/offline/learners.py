@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from discreet.agents.apvi import APVI
-from discreet.agents.one_hot import Estimate, OneHotVI
+from discreet.agents.one_hot import HistogramEstimate, OneHotVI
 from discreet.agents.practice import AS_NOW
 from discreet.agents.sparse import SparseOneHotVI
 from discreet.agents.vapvi import VAPVI
 from discreet.bonuses import BonusKind
 from discreet.mdp import Floats, Ints
 from discreet.offline import auto
+from discreet.offline.claims import THRESHOLDED
 from discreet.offline.declaration import Grid
 from discreet.people.counting import LoggedData, Repairs
 from discreet.people.logs import LogFormat
@@ -28,6 +29,7 @@ from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.trust.linear import LinearMoments, MomentStream
 from discreet.privacy.trust.one_hot import OneHot, Tilted
 from discreet.privacy.trust.sparse import SparseStream, tilted_release
+from discreet.problem import FAILURE as PRINTED_FAILURE
 from discreet.problem import NOTHING_DECLARED, Mask, PublicStructure
 from discreet.releases.histograms import PrivateHistogram
 from discreet.releases.items import Items
@@ -47,10 +49,6 @@ from discreet.valuation import (
     worth,
 )
 
-THRESHOLDED = (
-    "there are too many kinds of steps to hold how often each occurred: only those above a threshold of noise are "
-    "released, and no lower bound follows from them"
-)
 UNPROVED = (
     "no lower bound is proved for steps that were weighted, because the weights depend on where the same people went"
 )
@@ -79,6 +77,33 @@ class Task:
     grid: Grid | None = None  # what the states are, where columns were declared
     columns: DeclaredLog | None = None  # the log with these columns
     safe: bool = False  # do what most people do, and nothing else
+    beta: float | None = None  # how often all that a plan relies on may fail; None: the learner's own
+    printed: bool = False  # a paper's noise
+
+    @property
+    def failure(self) -> float:
+        """β of what is taken off."""
+        return PRINTED_FAILURE if self.beta is None else self.beta
+
+    @property
+    def width_failure(self) -> float:
+        """Of the widths of noise: print has one δ for both; with our own constants 0.01, unless a β is said."""
+        return 0.01 if self.beta is None and self.mode == "practical" else self.failure
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What a certificate says of it."""
+        return {} if self.beta is None else {"beta": self.beta}
+
+    def regressions(self, weighted: bool) -> LinearMoments:
+        """Lem. E.2: of 5H noisy statistics (PEVI: 2H) each may fail with δ/(5H)."""
+        H, each = self.log.horizon, 0.01
+        if self.mode == "paper" or self.beta is not None:
+            each = self.width_failure / ((5 if weighted else 2) * H)
+        calibration: Literal["true", "paper"] = "paper" if self.printed else "true"
+        return LinearMoments(
+            self.budget, self.neighbours, weighted, self.split, self.log.episodes_per_user, each, 1.0, calibration
+        )
 
     @property
     def worst(self) -> float | None:
@@ -224,7 +249,7 @@ def _sparse_one_hot(task: Task, items: SparseItems, rewards: Floats | None) -> O
     return Outcome(plan, known, parts, estimated, settings, repairs)
 
 
-def _plain(estimate: Estimate, cells: Items, actions: Ints, rewards: Floats | None) -> Floats:
+def _plain(estimate: HistogramEstimate, cells: Items, actions: Ints, rewards: Floats | None) -> Floats:
     """What the policy seems to be worth: steps of which nobody knows where they led count for what they paid."""
     shape = cells.stages, cells.num_states, cells.num_actions
     items = estimate.shares.reshape(*shape, cells.num_successors, 2)
@@ -244,7 +269,7 @@ def _plain(estimate: Estimate, cells: Items, actions: Ints, rewards: Floats | No
     )
 
 
-def outstanding(estimate: Estimate, release: PrivateHistogram) -> Estimate:
+def outstanding(estimate: HistogramEstimate, release: PrivateHistogram) -> HistogramEstimate:
     """For plain estimates: where what a cell paid does not stand out of its noise, it is what all such cells paid
     together. Noise that looks like small payments would add up along a way through many such cells."""
     admitted, sd = release.cells.admitted, release.deviation
@@ -277,7 +302,7 @@ def columns(task: Task) -> Outcome:
     assert task.columns is not None
     assert task.grid is not None
     log = task.log
-    plan = auto.Plan(
+    plan = auto.Design(
         task.grid.declaration,
         task.grid,
         task.data.num_users,
@@ -317,13 +342,15 @@ def apvi(task: Task) -> Outcome:
         absorbing=log.has_ended,
         ended=log.ended_rate,
         unknown=log.has_unknown,
+        beta=task.failure,
     )
     scale = scale_of(log, log.horizon)
-    found = agent.plan(release)
+    relied = stream.restated(task.width_failure)  # what is surely earned has a failure probability of its own
+    found = agent.plan(relied)
     S = log.num_states
     actions = np.ascontiguousarray(found.policy[:, :S].argmax(axis=2), dtype=np.int64)
     plan = Plan(found.policy[:, :S], found.value[:, :S], found.quality[:, :S], found.num_episodes, actions=actions)
-    known = np.broadcast_to(agent.known(release)[:, :S], plan.policy.shape)
+    known = np.broadcast_to(agent.known(relied)[:, :S], plan.policy.shape)
     ended = log.ended_rate if log.has_ended else None
     plain, lower = counted_values(release, actions, rewards, ended, log.has_unknown, task.worst)
     if start is None and not log.pooled:
@@ -333,6 +360,7 @@ def apvi(task: Task) -> Outcome:
         "bonus": task.bonus,
         "noise_per_visit_count": float(np.max(release.deviations.visits)),
         "counters": sum(math.prod(shape) for shape in log.spec.shapes().values()),
+        **task.said,
     }
     parts = {"all users": stream.guarantee}
     return Outcome(plan, known, parts, worth(plain, lower, plan.value, start, scale), settings, counts.repairs)
@@ -365,8 +393,7 @@ def _regressed(task: Task, weighted: bool) -> Outcome:
     data, log, features, start = task.data, task.log, task.features, task.start
     assert features is not None
     users = data.rows()
-    private = LinearMoments(task.budget, task.neighbours, weighted, task.split, log.episodes_per_user)
-    stream = private.open(users, log.spec, log.spec.num_states, task.noise)
+    stream = task.regressions(weighted).open(users, log.spec, log.spec.num_states, task.noise)
     scale = scale_of(log, log.horizon)
     agent = VAPVI(
         features,
@@ -375,6 +402,7 @@ def _regressed(task: Task, weighted: bool) -> Outcome:
         confidence_scale=task.confidence_scale,
         ended=log.ended_rate if log.has_ended else None,
         unknown=min(0.0, log.ended_rate) if log.has_unknown else None,
+        beta=task.failure,
     )
     asked = agent.questions(stream.horizon, stream.num_successors, stream.num_users, task.longest, FAILURE)
     plan, lower = answered(asked, stream)
@@ -382,6 +410,8 @@ def _regressed(task: Task, weighted: bool) -> Outcome:
         "dimension": int(features.shape[2]),
         "split": task.split,
         "penalty_factor": agent.factor(log.horizon, data.num_users),
+        **task.said,
+        **({"noise": "printed"} if task.printed else {}),
     }
     least, _ = possible_values(log.horizon, *agent.rates)
     estimate = worth(None, lower, plan.value, start, scale)

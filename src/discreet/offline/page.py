@@ -6,14 +6,14 @@ that `verify` can write it again and compare.
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from discreet.offline.claims import MEANING, NOT_PRIVATE, SIMULATED, simulated, unprotected
+from discreet.offline.claims import MEANING, NOT_PRIVATE, SIMULATED, THRESHOLDED, simulated, unprotected
 from discreet.offline.declaration import Grid
+from discreet.pages import escaped, listed, odds, paragraphs, style
 from discreet.policy import AS_NOW, NOT_KNOWN, Policy
 
 #: The picture shows so many states; of more, how often each action is taken.
@@ -23,45 +23,14 @@ MOST_GROUPS = 4
 #: Told apart in print and by people who see few colours; further actions repeat them, and every field has its name.
 COLOURS = ("#bcd7f0", "#fbd7a5", "#c5e5c0", "#e3c8ea", "#f6c1bd", "#fff3b0", "#c9e8ea", "#ddd3c3")
 
-STYLE = """
-:root{color-scheme:light}
-body{font:16px/1.5 Georgia,'DejaVu Serif',serif;color:#1b1b1b;background:#fff}
-body{max-width:46em;margin:2.5em auto;padding:0 1.2em}
-h1,h2,h3,th,.big,figcaption,.facts{font-family:'Helvetica Neue',Arial,'DejaVu Sans',sans-serif}
-h1{font-size:1.7em;line-height:1.2;margin:0 0 .2em}
-h2{font-size:1.15em;margin:1.6em 0 .4em}
-h3{font-size:1em;margin:1.2em 0 .3em}
-.facts{color:#555;font-size:.85em;margin:0 0 1.4em}
-.big{font-size:1.15em;background:#eef4fa;border-left:4px solid #2b6cb0;padding:.7em 1em;margin:0 0 1em}
-.warn{background:#fdecea;border-left:4px solid #b3261e;padding:.6em 1em}
-table{border-collapse:collapse;font-size:.85em;max-width:100%}
-th,td{border:1px solid #ccc;padding:.2em .6em;text-align:left;vertical-align:top;overflow-wrap:anywhere}
-th{font-weight:600;background:#f6f6f6}
-figure{margin:.6em 0;overflow-x:auto}
-figcaption{font-size:.8em;color:#555;margin-top:.4em}
-.policy{max-width:none}
-.policy td{text-align:center;white-space:nowrap}
-.policy tr>th:first-child{white-space:nowrap}
-.policy th{overflow-wrap:normal}
-.now{background:repeating-linear-gradient(45deg,#fff,#fff 5px,#e4e4e4 5px,#e4e4e4 7px);color:#555}
-.annex{border-top:2px solid #1b1b1b;margin-top:3em;font-size:.9em}
-pre{font-size:.8em;background:#f6f6f6;padding:.6em;white-space:pre-wrap}
-@media print{
-@page{size:A4;margin:18mm}
-body{margin:0;padding:0;max-width:none;font-size:10.5pt}
-h2,h3{break-after:avoid}figure,tr{break-inside:avoid}.annex{break-before:page}
-*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
-}
-"""
-
 
 def page(document: Mapping[str, Any], policy: Policy) -> str:
     """The whole page."""
     stamps = (NOT_PRIVATE, unprotected(document)), (SIMULATED, document["simulation"] or simulated(document))
-    stamp = "".join(f"<p class=warn>{_escaped(text)}</p>" for text, holds in stamps if holds)
+    stamp = "".join(f"<p class=warn>{escaped(text)}</p>" for text, holds in stamps if holds)
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>Privacy certificate</title><style>{STYLE}</style>"
+        f"<title>Privacy certificate</title><style>{style('certificate')}</style>"
         f"<h1>A policy learned from people’s records, and what was promised to them</h1>{_facts(document)}{stamp}"
         f"{_board(document, policy)}{_annex(document)}</html>\n"
     )
@@ -73,17 +42,17 @@ def page(document: Mapping[str, Any], policy: Policy) -> str:
 def _board(document: Mapping[str, Any], policy: Policy) -> str:
     warnings = document["warnings"]
     parts = [
-        f"<p class=big>{_escaped(document['guarantee']['sentence'])}</p>",
-        f"<h2>What was promised, and to whom</h2>{_paragraphs(promise(document))}",
+        f"<p class=big>{escaped(document['guarantee']['sentence'])}</p>",
+        f"<h2>What was promised, and to whom</h2>{paragraphs(promise(document))}",
         f"<h2>What the policy does</h2>{_picture(policy)}",
-        f"<h2>Is it any good?</h2>{_paragraphs(merit(document))}",
-        f"<h2>What is protected</h2>{_list(document['protected'])}",
-        f"<h2>What is not protected</h2>{_list(document['not_protected'])}",
-        f"<h2>Other releases of the same data</h2>{_paragraphs(releases(document))}",
-        f"<h2>How states and ranges were chosen</h2>{_paragraphs(choices(document))}{_declaration(document)}",
+        f"<h2>Is it any good?</h2>{paragraphs(merit(document))}",
+        f"<h2>What is protected</h2>{listed(document['protected'])}",
+        f"<h2>What is not protected</h2>{listed(document['not_protected'])}",
+        f"<h2>Other releases of the same data</h2>{paragraphs(releases(document))}",
+        f"<h2>How states and ranges were chosen</h2>{paragraphs(choices(document))}{_declaration(document)}",
     ]
     if warnings:
-        parts.append(f"<h2>Warnings</h2>{_list(warnings)}")
+        parts.append(f"<h2>Warnings</h2>{listed(warnings)}")
     return "".join(parts)
 
 
@@ -99,12 +68,11 @@ def promise(document: Mapping[str, Any]) -> list[str]:
     if unprotected(document) or epsilon is None or not epsilon < math.inf:
         return [whom, "Nothing was promised to them: this policy may give away what their records say."]
     relation = "replaced by anybody else’s" if stated["neighbours"] == "replace" else "left out"
-    sure = math.ceil(100.0 / (1.0 + math.exp(-epsilon)) - 1e-9)  # rounded up: a promise is never overstated
     meaning = (
         f"Had the records of any one of them been {relation}, this folder could have come out the same: no outcome "
-        f"would have been more than {_factor(epsilon)} times as likely or as unlikely. Whoever found it a toss-up "
-        f"whether one person’s records are these or others, and then studies everything here, is at most {sure} % "
-        "sure"
+        f"would have been more than {odds.factor(epsilon)} times as likely or as unlikely. Whoever found it a "
+        "toss-up whether one person’s records are these or others, and then studies everything here, is at most "
+        f"{odds.certainty(epsilon)} % sure"
     )
     meaning += f", but for a chance of {stated['delta']:g}." if stated["delta"] else "."
     return [
@@ -112,15 +80,6 @@ def promise(document: Mapping[str, Any]) -> list[str]:
         meaning,
         "The smaller ε, the stronger the promise: at 0 a person’s records make no difference at all.",
     ]
-
-
-def _factor(epsilon: float) -> str:
-    """e^ε to three digits, rounded up."""
-    if epsilon >= 20.0:
-        return f"e^{epsilon:g}"
-    factor = math.exp(epsilon)
-    digits = 2 - math.floor(math.log10(factor))
-    return f"{math.ceil(factor * 10.0**digits - 1e-9) / 10.0**digits:g}"
 
 
 def merit(document: Mapping[str, Any]) -> list[str]:
@@ -138,7 +97,11 @@ def merit(document: Mapping[str, Any]) -> list[str]:
             f"From the same private release the policy seems to earn {_text(found['value_estimate'])} per stay, "
             f"where {_text(low)} to {_text(high)} is possible."
         )
-    if found["value_lower"] is not None:
+    if THRESHOLDED in found["values_are"]:
+        lines.append(
+            f"{_capital(THRESHOLDED)}. Whether it is better than what is done now can be asked of other people."
+        )
+    elif found["value_lower"] is not None:
         chance = 100 * (1 - found["failure_probability_of_the_lower_value"])
         nothing = found["value_lower"] <= low
         lines.append(
@@ -195,8 +158,8 @@ def _declaration(document: Mapping[str, Any]) -> str:
     if document["algorithm"].get("chosen") in ("mode", "as now"):
         how = "where each is cut was found by a private tree of what people do, among edges that were declared"
     return (
-        f"<p>Columns were declared in order of importance; {how}.</p>{_list(stated['columns'], 'ol')}"
-        f"<pre>{_escaped(stated['text'])}</pre><p>SHA-256 of the declaration: {_escaped(stated['digest'])}</p>"
+        f"<p>Columns were declared in order of importance; {how}.</p>{listed(stated['columns'], 'ol')}"
+        f"<pre>{escaped(stated['text'])}</pre><p>SHA-256 of the declaration: {escaped(stated['digest'])}</p>"
     )
 
 
@@ -208,7 +171,7 @@ def _facts(document: Mapping[str, Any]) -> str:
         "Purpose": origin["purpose"],
         "Serial": origin["serial"],
     }
-    return f"<p class=facts>{' · '.join(f'{name}: {_escaped(_stated(v))}' for name, v in facts.items())}</p>"
+    return f"<p class=facts>{' · '.join(f'{name}: {escaped(_stated(v))}' for name, v in facts.items())}</p>"
 
 
 def _stated(value: Any) -> str:
@@ -234,13 +197,13 @@ def _picture(policy: Policy) -> str:
     if S > MOST_ROWS:
         return _shares(policy, doings[0], unknown)
     names = policy.state_names or tuple(f"state {s}" for s in range(S))
-    rows = [(_escaped(names[s]), [_field(policy, doings[run[0]][s], unknown) for run in shown]) for s in range(S)]
+    rows = [(escaped(names[s]), [_field(policy, doings[run[0]][s], unknown) for run in shown]) for s in range(S)]
     return _grid("", [_steps(run) for run in shown], rows, note)
 
 
 def _map(policy: Policy, grid: Grid, doings: Sequence[int], corner: str, note: str) -> str:
     """The states of two columns: the one with more places goes down."""
-    first, second = ([_escaped(text) for text in column.texts(cuts)] for column, cuts in grid.used)
+    first, second = ([escaped(text) for text in column.texts(cuts)] for column, cuts in grid.used)
     fields = [_field(policy, doing, AS_NOW) for doing in doings]
     rows = [fields[i : i + len(second)] for i in range(0, len(fields), len(second))]
     if len(first) < len(second):
@@ -269,7 +232,7 @@ def _action(policy: Policy, action: int) -> str:
 def _field(policy: Policy, action: int, unknown: str) -> str:
     if action < 0:
         return f"<td class=now>{unknown}</td>"
-    return f"<td style='background:{COLOURS[action % len(COLOURS)]}'>{_escaped(_action(policy, action))}</td>"
+    return f"<td style='background:{COLOURS[action % len(COLOURS)]}'>{escaped(_action(policy, action))}</td>"
 
 
 def _shares(policy: Policy, first: Sequence[int], unknown: str) -> str:
@@ -293,9 +256,9 @@ def _annex(document: Mapping[str, Any]) -> str:
     columns = ("users", "statistic", "mechanism", "norm", "sensitivity", "scale", "uses", "cost")
     regressions = document.get("regressions", ())
     sections = {
-        "What this proves": f"<p>{_escaped(MEANING)}</p>",
+        "What this proves": f"<p>{escaped(MEANING)}</p>",
         "Who is protected": _rows(document["unit"]),
-        "What it rests on": _list(document["guarantee"]["assumptions"]),
+        "What it rests on": listed(document["guarantee"]["assumptions"]),
         "What was spent before": _rows(document["spending"]),
         "Who wrote it, when and with what": _rows(document["origin"]),
         "The problem": _rows(document["problem"]),
@@ -309,34 +272,22 @@ def _annex(document: Mapping[str, Any]) -> str:
     return (
         f"<section class=annex><h2>Technical annex</h2>{body}<p>Scales and sensitivities are in the integers that "
         f"carry the noise, those of regressions in units of their noise. Written by discreet "
-        f"{_escaped(document['version'])}.</p></section>"
+        f"{escaped(document['version'])}.</p></section>"
     )
-
-
-def _escaped(text: Any) -> str:
-    return html.escape(str(text))
-
-
-def _paragraphs(lines: Sequence[str]) -> str:
-    return "".join(f"<p>{_escaped(line)}</p>" for line in lines)
-
-
-def _list(lines: Sequence[str], kind: str = "ul") -> str:
-    return f"<{kind}>" + "".join(f"<li>{_escaped(line)}</li>" for line in lines) + f"</{kind}>"
 
 
 def _rows(mapping: Mapping[str, Any]) -> str:
     cells = (
-        f"<tr><th>{_escaped(str(name).replace('_', ' '))}</th><td>{_escaped(_text(value))}</td></tr>"
+        f"<tr><th>{escaped(str(name).replace('_', ' '))}</th><td>{escaped(_text(value))}</td></tr>"
         for name, value in mapping.items()
     )
     return f"<table>{''.join(cells)}</table>"
 
 
 def _table(columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> str:
-    head = "".join(f"<th>{_escaped(name.replace('_', ' '))}</th>" for name in columns)
+    head = "".join(f"<th>{escaped(name.replace('_', ' '))}</th>" for name in columns)
     body = "".join(
-        "<tr>" + "".join(f"<td>{_escaped(_text(line[c]))}</td>" for c in columns) + "</tr>" for line in lines
+        "<tr>" + "".join(f"<td>{escaped(_text(line[c]))}</td>" for c in columns) + "</tr>" for line in lines
     )
     return f"<table><tr>{head}</tr>{body}</table>"
 

@@ -119,7 +119,7 @@ def _declared(log: DeclaredLog, grid: Grid | None, started: float) -> Check:
         started,
         merged_rows=rows - repairs.rows,
         memory_bytes=memory,
-        row_bytes=rows * (PER_ROW + len(log.declaration.states)),
+        row_bytes=log.row_bytes(rows),
     )
 
 

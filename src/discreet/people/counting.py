@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +19,13 @@ from numpy.typing import NDArray
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.people.logs import OPTIONAL, ROLES, Engine, Kind, LogFormat, Spark, open_log, parquet_schemas
+from discreet.people.logs import OPTIONAL, ROLES, DuckDB, Engine, Kind, LogFormat, Spark, open_log, parquet_schemas
 
+if TYPE_CHECKING:
+    from discreet.people.ordered import Ordered
+
+#: With fewer rows, queries are done before compiled code is loaded.
+FEW = 100_000
 #: Steps per integer of marks: the marks, and one more than they, are positive in 64 bits.
 MARKS = 62
 
@@ -150,12 +156,21 @@ class LoggedData:
     with what the columns of the source add to it.
     """
 
-    def __init__(self, source: Any, log: LogFormat, table: str | None = None) -> None:
+    def __init__(self, source: Any, log: LogFormat, table: str | None = None, again: bool = False) -> None:
+        """`again`: one step of every user may be asked for."""
         self._engine = open_log(source, table)
         self.log = log = log.read_from(self._engine.kinds(), _complete(source, log.column("next_state")))
         prepare(self._engine, log)
-        self.num_users, self.repairs = _who(self._engine, log)
-        self._shortcut = _shortcut(self._engine, log) if log.enforce else None
+        self._ordered = _in_order(self._engine, log, again)
+        if self._ordered is None:
+            _look_up(self._engine, log)
+        self.num_users, self.repairs = _who(self._engine, log, self._ordered)
+
+    @cached_property
+    def _shortcut(self) -> str | None:
+        if self._ordered is not None:  # which episodes count is not known yet
+            _look_up(self._engine, self.log)
+        return _shortcut(self._engine, self.log) if self.log.enforce else None
 
     def counts(self) -> StepCounts:
         """Count within the rules."""
@@ -164,8 +179,11 @@ class LoggedData:
     def items(self) -> StepItems:
         """The same, of what occurred alone."""
         log, repairs = self.log, self.repairs
-        rows = self._engine.fetch(counting_query(log, self._shortcut))
-        code, number, paid = (np.asarray(rows.column(i), dtype=np.int64) for i in range(3))
+        if self._ordered is not None:
+            code, number, paid = self._ordered.codes, self._ordered.numbers, self._ordered.paid
+        else:
+            rows = self._engine.fetch(counting_query(log, self._shortcut))
+            code, number, paid = (np.asarray(rows.column(i), dtype=np.int64) for i in range(3))
         left_out = repairs.rows - repairs.unreadable_rows - int(number.sum())
         if not log.enforce:
             if left_out:
@@ -177,6 +195,9 @@ class LoggedData:
 
     def one_step(self) -> OneStep:
         """One step of every user, for which this is asked once."""
+        if self._ordered is not None and not self.log.first_visits:
+            return OrderedStep(self._ordered, self._engine, self.log, self.num_users, self.repairs)
+        _ = self._shortcut  # looks the episodes up
         return OneStep(self._engine, self.log, self.num_users, self.repairs)
 
     def rows(self) -> StepRows:
@@ -254,6 +275,25 @@ class OneStep:
         return f"OneStep({self.num_users} users)"
 
 
+class OrderedStep(OneStep):
+    """The same of a log that was read in order: the same coins, tossed along the way."""
+
+    def __init__(self, found: Ordered, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._found = found
+
+    def ask(self, key: str, pilot: float) -> None:
+        self._asked = self._found.one_step(key, int(pilot * COINS))
+
+    def visits(self) -> Ints:
+        cut = self.repairs.rows - self.repairs.unreadable_rows - self._found.kept
+        self.repairs = replace(self.repairs, cut_rows=cut)
+        return self._asked.visits()
+
+    def reports(self, weights: Floats) -> StepItems:
+        return StepItems(*self._asked.reports(weights), self.num_users, self._log.episodes_per_user, self.repairs)
+
+
 class StepRows:
     """The rows that count, one step at a time, alike ones counted where they are."""
 
@@ -329,8 +369,7 @@ LARGE = 1_000_000_000
 
 
 def prepare(engine: Engine, log: LogFormat) -> None:
-    """Define `parsed` (all rows, value by value), `readings` (those of somebody) and, to enforce the rules,
-    `episodes_read` (all episodes) and `bounded` (those that count)."""
+    """Define `parsed` (all rows, value by value) and `readings` (those of somebody)."""
     kinds = engine.kinds()
     _check_columns(engine, log, kinds)
     for view, listed in (("state_names", log.state_names), ("action_names", log.action_names)):
@@ -344,6 +383,19 @@ def prepare(engine: Engine, log: LogFormat) -> None:
     engine.keep("readings" if followed else "readings_alone", _reading(log, followed), False)
     if not followed:
         engine.keep("readings", _followed(log, "readings_alone"), False)
+
+
+def _in_order(engine: Engine, log: LogFormat, again: bool = False) -> Ordered | None:
+    """What one pass finds in a large log, where one is enough."""
+    if not isinstance(engine, DuckDB) or engine.rows_kept() < FEW:
+        return None
+    from discreet.people.ordered import in_order
+
+    return in_order(engine, log, again)
+
+
+def _look_up(engine: Engine, log: LogFormat) -> None:
+    """To enforce the rules: `episodes_read` (all episodes) and `bounded` (those that count)."""
     if log.enforce:
         engine.keep("episodes_read", _episodes(log), True)
         engine.keep("bounded", _bounded(log), True)
@@ -773,10 +825,12 @@ def counting_query(log: LogFormat, shortcut: str | None = None) -> str:
     )
 
 
-def _who(engine: Engine, log: LogFormat) -> tuple[int, Repairs]:
+def _who(engine: Engine, log: LogFormat, ordered: Ordered | None) -> tuple[int, Repairs]:
     """How many users there are, and what is wrong with their rows."""
     users, logged, readable, repeated = 0, 0, 0, 0
-    if log.enforce:
+    if ordered is not None:
+        users, logged, readable, repeated = ordered.users, ordered.logged, ordered.readable, ordered.repeated
+    elif log.enforce:
         query = (
             "SELECT count(DISTINCT person), sum(logged), sum(readable), "
             f"sum(CASE WHEN readable > {_distinct_steps(log)} THEN 1 ELSE 0 END) FROM episodes_read"
@@ -786,7 +840,11 @@ def _who(engine: Engine, log: LogFormat) -> tuple[int, Repairs]:
         (users,) = _integers(engine, "SELECT count(DISTINCT person) FROM readings")
     if log.num_users is not None and users > log.num_users:
         raise ValueError(f"the log has more users than the {log.num_users:,} declared")
-    found = _faults(engine, log, readable < logged)
+    if ordered is not None and readable == logged:
+        clipped = dict(zip((("reward", said) for said in _clippings(log)), ordered.clipped, strict=True))
+        found = Repairs(ordered.rows, nobody_rows=ordered.nobody, columns=_by_column(log, clipped))
+    else:
+        found = _faults(engine, log, readable < logged)
     if log.enforce:
         found = replace(found, unreadable_rows=found.rows - readable, repeated_steps=repeated)
     return log.num_users or max(users, 1), found
@@ -798,7 +856,6 @@ def _integers(engine: Engine, query: str) -> list[int]:
 
 def _faults(engine: Engine, log: LogFormat, unreadable: bool) -> Repairs:
     """What is wrong with rows, column by column: one pass over the log, over few columns if all rows can be read."""
-    low, high = log.reward_range
     formed, faults = ("formed" if engine.delimited else "TRUE"), {}
     there = {role for role in ("next_state", "episode") if log.column(role) in engine.kinds()}
     if unreadable:
@@ -820,8 +877,9 @@ def _faults(engine: Engine, log: LogFormat, unreadable: bool) -> Repairs:
             if role != "reward":
                 shift = log.first_step if role == "step" else 0
                 faults[role, f"outside {shift}..{most + shift}"] = f"{role} NOT BETWEEN 0 AND {most}"
-    faults["reward", f"below {low:g}, clipped"] = "paid < 0.0"
-    faults["reward", f"above {high:g}, clipped"] = "paid > 1.0 AND paid < CAST('NaN' AS DOUBLE)"
+    below, above = _clippings(log)
+    faults["reward", below] = "paid < 0.0"
+    faults["reward", above] = "paid > 1.0 AND paid < CAST('NaN' AS DOUBLE)"
     steps = ("step = 0", f"step = {log.horizon}") if unreadable else ("FALSE", "FALSE")
     of_somebody = (f"person IS NOT NULL AND {condition}" for condition in (*steps, *faults.values()))
     sums = ", ".join(
@@ -829,14 +887,25 @@ def _faults(engine: Engine, log: LogFormat, unreadable: bool) -> Repairs:
         for i, condition in enumerate((f"NOT {formed}", f"{formed} AND person IS NULL", *of_somebody))
     )
     rows, malformed, nobody, at_zero, at_end, *numbers = _integers(engine, f"SELECT count(*), {sums} FROM parsed")
-    columns: dict[str, dict[str, int]] = {}
-    for (role, reason), number in zip(faults, numbers, strict=True):
-        if number:
-            columns.setdefault(log.column(role), {})[reason] = number
     return Repairs(
         rows,
         malformed_lines=malformed,
         nobody_rows=nobody,
-        columns=columns,
+        columns=_by_column(log, dict(zip(faults, numbers, strict=True))),
         counted_from_one=at_end > 0 and not at_zero and not log.first_step,
     )
+
+
+def _clippings(log: LogFormat) -> tuple[str, str]:
+    """What is said of rewards out of their range."""
+    low, high = log.reward_range
+    return f"below {low:g}, clipped", f"above {high:g}, clipped"
+
+
+def _by_column(log: LogFormat, faults: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
+    """Numbers of rows by role and reason, as repairs list them."""
+    columns: dict[str, dict[str, int]] = {}
+    for (role, reason), number in faults.items():
+        if number:
+            columns.setdefault(log.column(role), {})[reason] = number
+    return columns

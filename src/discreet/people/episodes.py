@@ -164,6 +164,7 @@ class MDPSimulator:
         self.reward_noise = np.random.default_rng(rewards)
         self.cumulative = kernel.cumulative_rows(mdp.transitions)
         self.cumulative_initial = kernel.cumulative_rows(mdp.initial.reshape(1, 1, 1, -1)).reshape(-1)
+        self._nowhere: NDArray[np.bool_] = np.zeros((1, mdp.num_states, mdp.num_actions), dtype=np.bool_)
 
     @property
     def num_states(self) -> int:
@@ -189,14 +190,13 @@ class MDPSimulator:
         actions = np.empty((num_episodes, H), dtype=np.int64)
         rewards = np.empty((num_episodes, H))
         coins = self.reward_noise.random((num_episodes, H)) if self.law.tossed else NO_COINS
-        model = self.cumulative, self.mdp.rewards, self.cumulative_initial, np.ascontiguousarray(policy)
-        uniforms = self.uniforms(num_episodes)
-        if targets is None or targets.after is None:
-            kernel.rollout(*model, uniforms, coins, states, actions, rewards)
-        else:
+        policy = np.ascontiguousarray(policy)
+        model = self.cumulative, self.mdp.rewards, self.cumulative_initial, policy
+        switch: tuple[Floats, NDArray[np.bool_], int] = policy, self._nowhere, 0
+        if targets is not None and targets.after is not None:
             S, A = self.shape[1:]
             switch = targets.after, targets.steps(S, A), targets.left(S, A)
-            kernel.rollout_switching(*model, *switch, uniforms, coins, states, actions, rewards)
+        kernel.rollout(*model, *switch, self.uniforms(num_episodes), coins, states, actions, rewards)
         if not self.law.tossed:
             rewards = self.law.draw(rewards, self.reward_noise)
         if self.declared is not None:

@@ -7,12 +7,14 @@ value can change how others are read.
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import glob
 import math
 import tempfile
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -216,6 +218,16 @@ class Engine(Protocol):
     def fetch(self, query: str) -> pa.Table: ...
 
 
+#: Engines that are still there when the program ends are closed: DuckDB removes its scratch files then.
+_OPEN: weakref.WeakSet[DuckDB] = weakref.WeakSet()
+
+
+@atexit.register
+def _close() -> None:
+    for engine in list(_OPEN):
+        engine.connection.close()
+
+
 class DuckDB:
     """DuckDB inside this process, out of core: what does not fit in memory goes to a temporary folder."""
 
@@ -223,8 +235,10 @@ class DuckDB:
 
     def __init__(self, threads: int | None = None, name: str = "log") -> None:
         self.delimited, self.typed, self.name = False, False, name
+        self.kept_as: pa.Table | Sequence[str] | None = None  # the log itself as Arrow reads it: a table, or Parquet
         self._checked: Callable[[], Any] | None = None  # the log once more, of files whose text may be none
         self.connection = duckdb.connect()
+        _OPEN.add(self)
         self.connection.execute("SET preserve_insertion_order = false")
         self.connection.execute("SET enable_progress_bar = false")
         self.connection.execute("CREATE TEMP MACRO shiftleft(bits, places) AS bits << places")  # as Spark says it
@@ -255,6 +269,17 @@ class DuckDB:
         with _unreadable():
             rows = self.connection.execute(f"DESCRIBE {relation}").fetchall()
         return {str(name): str(kind) for name, kind, *_ in rows}
+
+    def rows_kept(self) -> int:
+        """Of a log that Arrow reads as it is, how many rows it has; else 0."""
+        if self.name != "log" or self.kept_as is None:
+            return 0
+        if isinstance(self.kept_as, pa.Table):
+            return int(self.kept_as.num_rows)
+        try:
+            return sum(pyarrow.parquet.read_metadata(path).num_rows for path in self.kept_as)
+        except (pa.ArrowException, OSError):
+            return 0
 
     def register(self, name: str, table: Any) -> None:
         self.connection.register(name, table)
@@ -421,7 +446,9 @@ def open_log(source: Any, table: str | None = None, name: str = "log") -> Engine
         return engine
     engine.typed = not (isinstance(source, Mapping) or _module(source) == "pandas")
     try:
-        engine.register(name, checked(_in_memory(source)))
+        found = checked(_in_memory(source))
+        engine.register(name, found)
+        engine.kept_as = found if isinstance(found, pa.Table) else None
     except duckdb.NotImplementedException:
         raise ValueError("a column has a type that cannot be read; expected numbers, bools or text") from None
     return engine
@@ -500,6 +527,7 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
         with _damaged(paths):
             connection.execute(f"CREATE TEMP VIEW {engine.name} AS SELECT * FROM read_parquet([{listed}], {options})")
         engine._checked = lambda: checked(_unified(paths, "parquet"))
+        engine.kept_as = paths
     elif suffix in (".arrow", ".feather"):
         with _damaged(paths):
             connection.register(engine.name, checked(_unified(paths, "ipc")))

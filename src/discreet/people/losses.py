@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
-from discreet.device import LossTables
+from discreet.device.losses import Feedback, LossTables
 from discreet.device.tables import check_grid
 from discreet.mdp import Floats, Ints
 from discreet.occupancies import Layers
@@ -18,7 +17,6 @@ from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Neighbours
 from discreet.problem import grid_for
 
-Feedback = Literal["full", "bandit"]
 TABLES = ("visits", "transitions", "losses")
 
 

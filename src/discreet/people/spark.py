@@ -13,6 +13,16 @@ from discreet.people.text import DELIMITERS, LONGEST_LINE, columns_of
 
 #: Where the cluster is; without it Spark runs inside this machine.
 MASTER = "DISCREET_SPARK_MASTER"
+#: What spark-submit tells the program that it starts; it has chosen the cluster then.
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+#: Clusters on this machine, and what is set for these alone: nobody else need reach them, and they are small.
+HERE = ("local", "spark://127.0.0.1", "spark://localhost")
+LOOPBACK = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "8",
+}
 
 
 def java_home() -> str | None:
@@ -35,17 +45,16 @@ def session(master: str | None = None) -> Any:
     brought = java_home()
     if brought is not None:
         os.environ["JAVA_HOME"] = brought
-    where = master or os.environ.get(MASTER, "local[*]")
-    found = (
-        SparkSession.builder.master(where)
-        .appName("discreet")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "8")
-        .getOrCreate()
-    )
+    where = master or os.environ.get(MASTER)
+    if where is None and SUBMITTED not in os.environ:
+        where = "local[*]"
+    settings = {} if where is None else {"spark.master": where}
+    if where is not None and where.startswith(HERE):
+        settings |= LOOPBACK
+    builder = SparkSession.builder.appName("discreet").config("spark.ui.showConsoleProgress", "false")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    found = builder.getOrCreate()
     found.sparkContext.setLogLevel("ERROR")
     return found
 

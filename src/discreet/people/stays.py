@@ -19,6 +19,7 @@ from discreet.mdp import Floats, Ints
 from discreet.offline.declaration import ROLES, Column, Declaration, Grid
 from discreet.people.counting import LoggedData, Repairs, _episode, _kept_rows, _number, _who_of
 from discreet.people.logs import LONGEST, Engine, Kind, LogFormat, Spark, columns_of_files, open_log
+from discreet.runs import memory
 
 #: What the source is called while `log` is a view of it.
 SOURCE = "columns_of_people"
@@ -28,6 +29,9 @@ FINITE = "BETWEEN CAST('-1.7976931348623157E308' AS DOUBLE) AND CAST('1.79769313
 NEEDED = ("user", "action", "reward")
 #: Where a row leads.
 ON, ENDED, UNKNOWN = 0, 1, 2
+#: Bytes per row while rows are put in order, as measured, beside one per declared column.
+PER_ROW = 200
+FEWER_ROWS = "take fewer people, or a learner that counts in the database (--algorithm one-hot)"
 #: Moments, in seconds, and rewards of one row are at most this, so that differences and sums are numbers.
 LATEST, MOST_PAID = 10**15, 1e290
 
@@ -124,48 +128,60 @@ class DeclaredLog:
         """The rows that count, in memory: what is counted is the number of a row, by which the rest is looked up."""
         states, engine = self.declaration.states, self._opened()
         placed = [
-            f"CAST({column.sql(f'v{i}', None, engine.literal)} AS INT) AS b{i}" for i, column in enumerate(states)
+            f"CAST({column.sql(f'v{i}', None, engine.literal)} AS TINYINT) AS b{i}" for i, column in enumerate(states)
         ]
         chosen = ", ".join([*(f"role_{role}" for role in self._shown), "chance", *placed])
         query = f"SELECT {chosen}, {engine.numbering} AS number FROM ({self._cells(list(states))}) AS cells"
         engine.keep("numbered", query, True)
         rows = int(engine.fetch("SELECT count(*) FROM numbered").column(0)[0].as_py())
+        memory.require(self.row_bytes(rows), f"{rows:,} rows, which are held at once,", FEWER_ROWS)
         whole = " AND ".join(f"b{i} < {column.num_fine}" for i, column in enumerate(states) if not column.missing)
         row = f"CASE WHEN {whole} THEN number - 1 END" if whole else "number - 1"
         data = LoggedData(engine, self._counted(engine, "numbered", row, max(rows, 1), num_users))
         log, repairs = data.log, data.repairs
-        columns = ("step", "state", "action", "next_state", "units")
-        found = engine.fetch(
-            f"SELECT person, episode, {', '.join(columns)} FROM ({_kept_rows(log, data._shortcut)}) AS kept "
-            "ORDER BY person, episode, step"
+        ended = log.num_states if log.has_ended else -1
+        led = (
+            f"CASE WHEN next_state = {ended} THEN {ENDED} WHEN next_state >= {log.num_states} THEN {UNKNOWN} "
+            f"ELSE {ON} END"
         )
-        step, number, action, following, units = (np.asarray(found.column(c), dtype=np.int64) for c in columns)
-        person, episode = (_changes(found.column(name)) for name in ("person", "episode"))
+        found = engine.fetch(
+            f"SELECT person, episode, CAST(step AS INT) AS step, state, CAST(action AS INT) AS action, "
+            f"units, CAST({led} AS TINYINT) AS leads "
+            f"FROM ({_kept_rows(log, data._shortcut)}) AS kept ORDER BY person, episode, step"
+        )
+        # column by column, and nothing twice: these are the largest arrays of a fit
+        person = _changes(found.column("person"))
+        start = person | _changes(found.column("episode"))
+        found = found.drop_columns(["person", "episode"])
+        leads = np.asarray(found.column("leads"), dtype=np.uint8)
+        step, action, number = (np.asarray(found.column(c), dtype=np.int64) for c in ("step", "action", "state"))
+        reward = np.asarray(found.column("units"), dtype=np.float64) / log.spec.reward_units
+        del found
+        if not log.pooled:  # where the last step leads is not counted
+            leads = np.where(step == log.horizon - 1, np.uint8(UNKNOWN), leads)
+        bins = np.empty((len(step), len(states)), dtype=np.uint8)
         names = [f"b{i}" for i in range(len(states))]
         kept = engine.fetch(f"SELECT {', '.join([*names, 'chance'])} FROM numbered ORDER BY number")
-        leads = np.full(len(step), ON, dtype=np.uint8)
-        leads[following >= log.num_states] = UNKNOWN
-        if log.has_ended:
-            leads[following == log.num_states] = ENDED
-        if not log.pooled:  # where the last step leads is not counted
-            leads[step == log.horizon - 1] = UNKNOWN
-        chance = np.asarray(kept.column("chance").cast(pa.float64()).fill_null(np.nan))
-        bins = np.empty((rows, len(states)), dtype=np.uint8)
         for i, name in enumerate(names):
-            bins[:, i] = kept.column(name)
+            bins[:, i] = kept.column(name).to_numpy()[number]
+        chance = kept.column("chance").cast(pa.float64()).fill_null(np.nan).to_numpy()[number]
         return Stays(
             np.cumsum(person) - 1,
-            np.append(np.flatnonzero(person | episode), len(step)),
+            np.append(np.flatnonzero(start), len(step)),
             step,
             action,
-            units / log.spec.reward_units,
-            chance[number],
-            bins[number],
+            reward,
+            chance,
+            bins,
             leads,
             data.num_users,
             log.episodes_per_user,
             replace(repairs, cut_rows=repairs.rows - repairs.unreadable_rows - len(step)),
         )
+
+    def row_bytes(self, rows: int) -> int:
+        """What so many rows take while they are put in order."""
+        return rows * (PER_ROW + len(self.declaration.states))
 
     def whole(self) -> tuple[Engine, LogFormat]:
         """The log with one state, that of all rows in which nothing is missing without a bin for it."""

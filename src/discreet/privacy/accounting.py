@@ -22,9 +22,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
-Model = Literal["joint", "two-servers", "local", "shuffle", "central", "none"]
+Trust = Literal["joint", "two-servers", "local", "shuffle", "central", "none"]
 Neighbours = Literal["replace", "zero-out"]
-Noise = Literal["laplace", "gaussian"]
+Mechanism = Literal["laplace", "gaussian"]
 
 #: Relative enlargement of calibrated scales: twice the largest excess (10⁻¹⁰) of a sampled law over the ideal one.
 MARGIN = 2e-10
@@ -124,7 +124,7 @@ class Guarantee:
     what holds, also where `claimed_epsilon` says that a paper claims another number for the same noise.
     """
 
-    model: Model
+    model: Trust
     epsilon: float
     delta: float = 0.0
     rho: float | None = None
@@ -133,10 +133,11 @@ class Guarantee:
     entries: tuple[LedgerEntry, ...] = ()
     assumptions: tuple[str, ...] = ()
     claimed_epsilon: float | None = None  # what a paper says of noise that has its printed scale
+    claimed_rho: float | None = None
 
     def __post_init__(self) -> None:
-        if self.model not in get_args(Model):
-            raise ValueError(f"model must be one of {', '.join(get_args(Model))}, got {self.model!r}.")
+        if self.model not in get_args(Trust):
+            raise ValueError(f"model must be one of {', '.join(get_args(Trust))}, got {self.model!r}.")
         if self.neighbours not in get_args(Neighbours):
             raise ValueError(f"neighbours must be 'replace' or 'zero-out', got {self.neighbours!r}.")
         if self.model == "local" and self.neighbours == "zero-out":
@@ -170,15 +171,16 @@ class Guarantee:
         kind = "DP" if math.isfinite(self.epsilon) else "zCDP"
         unit = "user" if self.unit == unit_text(1) else self.unit
         claim = "" if self.claimed_epsilon is None else f" (claimed in print: ε = {self.claimed_epsilon:g})"
+        claim = claim if self.claimed_rho is None else f" (claimed in print: ρ = {self.claimed_rho:g})"
         return f"{self.model} {kind}, {', '.join(numbers)} per {unit}, {relation}{claim}"
 
     def to_json(self) -> dict[str, object]:
         """The guarantee as strict JSON (infinity becomes null); a claim is there only beside printed noise."""
-        claim = {} if self.claimed_epsilon is None else {"claimed_epsilon": self.claimed_epsilon}
+        claims = {"claimed_epsilon": self.claimed_epsilon, "claimed_rho": self.claimed_rho}
         return {
             "model": self.model,
             "epsilon": _json_number(self.epsilon),
-            **claim,
+            **{name: number for name, number in claims.items() if number is not None},
             "delta": _json_number(self.delta),
             "rho": _json_number(self.rho),
             "neighbours": self.neighbours,
@@ -322,13 +324,13 @@ class Budget:
             return "zcdp"
         return "approximate" if self.delta > 0.0 else "pure"
 
-    def total(self, noise: Noise) -> float:
+    def total(self, noise: Mechanism) -> float:
         """The whole budget in the currency of the noise: ε for Laplace, ρ for Gaussian.
 
         (ε, δ) buys the largest ρ whose best-order conversion stays within it, or the same ε of Laplace noise;
         ρ buys √(2ρ) of Laplace noise ([BS16]); pure ε buys no Gaussian noise at all.
         """
-        if noise not in get_args(Noise):
+        if noise not in get_args(Mechanism):
             raise ValueError(f"noise must be 'laplace' or 'gaussian', got {noise!r}.")
         if noise == "laplace":
             if self.epsilon is not None:
@@ -344,7 +346,7 @@ class Budget:
             )
         return math.inf if self.epsilon == math.inf else rho_of(self.epsilon, self.delta)
 
-    def split(self, weights: Mapping[str, float] | Sequence[str], noise: Noise = "laplace") -> dict[str, float]:
+    def split(self, weights: Mapping[str, float] | Sequence[str], noise: Mechanism = "laplace") -> dict[str, float]:
         """Shares of `total(noise)` over families, in proportion to `weights` (names alone: equal shares).
 
         Shares add up to at most the total, also in floating point.
@@ -417,21 +419,11 @@ def laplace_entry(
 
 
 def gaussian_entry(
-    statistic: str,
-    sensitivity_l2: float,
-    sigma: float,
-    uses: int = 1,
-    unit_rho: float | None = None,
-    mechanism: str = "discrete-gaussian",
+    statistic: str, sensitivity_l2: float, sigma: float, uses: int = 1, mechanism: str = "discrete-gaussian"
 ) -> LedgerEntry:
-    """Ledger entry of Gaussian noise: cost = Δ₂² × unit_rho × uses.
-
-    `unit_rho` is the zCDP cost of a unit shift under the *sampled* law (1/(2σ²) for the ideal one, continuous or
-    discrete [CKS20]).
-    """
+    """Ledger entry of Gaussian noise, continuous or discrete [CKS20]: cost = Δ₂²/(2σ²) × uses."""
     _check_sensitivity(sensitivity_l2)
-    if unit_rho is None:
-        unit_rho = 0.5 / (sigma * sigma) if sigma > 0.0 else math.inf
+    unit_rho = 0.5 / (sigma * sigma) if sigma > 0.0 else math.inf
     cost = sensitivity_l2 * sensitivity_l2 * unit_rho * uses if sensitivity_l2 > 0.0 else 0.0
     return LedgerEntry(statistic, mechanism, "l2", float(sensitivity_l2), float(sigma), int(uses), cost)
 
@@ -480,7 +472,7 @@ def _within(name: str, spent: float, allowed: float) -> float:
 
 def guarantee_of(
     entries: Sequence[LedgerEntry],
-    model: Model,
+    model: Trust,
     neighbours: Neighbours = "replace",
     budget: Budget | None = None,
     *,

@@ -288,16 +288,6 @@ def printed_bits(epsilon: float, delta: float) -> int:
     return math.ceil(PRINTED_FACTOR * math.log(2.0 / delta) / epsilon**2)
 
 
-def basic_bits(down: int, up: int, epsilon: float, delta: float, printed: bool = False) -> int:
-    """Fair bits per counter when ε and δ are divided evenly over the changed counters (basic composition).
-
-    `printed` takes τ for every counter, else the exact least number for one counter at its share.
-    """
-    changed = down + up
-    share = epsilon / changed, delta / changed
-    return printed_bits(*share) if printed else fewest_fair_bits(1, 0, *share)
-
-
 class SumLaw(NamedTuple):
     """Law of a sum of binomials: mass[i] at low + i; what is missing of 1 is at most `dropped`."""
 

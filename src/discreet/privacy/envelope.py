@@ -216,9 +216,10 @@ class Envelope:
         return (-1 - y if s else y) if kept else None
 
 
-def check_scale(scale: float, name: str) -> None:
+def check_scale(scale: float, name: str) -> float:
     if not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
         raise ValueError(f"the {name} of the noise is {scale!r}; it must be 0 or between 0.1 and 1e12")
+    return float(scale)
 
 
 @lru_cache(maxsize=128)

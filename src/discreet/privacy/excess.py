@@ -13,8 +13,8 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.privacy.accounting import Mechanism
 from discreet.privacy.envelope import exponential_bounds
-from discreet.privacy.families import Mechanism
 from discreet.privacy.noise import NoiseSource
 
 Ints = NDArray[np.int64]

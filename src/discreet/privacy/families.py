@@ -11,7 +11,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from discreet.people.counts import CountSpec, Sensitivity
 from discreet.privacy.accounting import (
     Budget,
     LedgerEntry,
+    Mechanism,
     Neighbours,
     gaussian_entry,
     gaussian_sigma,
@@ -30,7 +30,6 @@ from discreet.privacy.envelope import LARGEST_SCALE, SMALLEST_SCALE
 from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from discreet.privacy.tails import gaussian_union_width, laplace_union_width
 
-Mechanism = Literal["laplace", "gaussian"]
 #: Blocks of noise are drawn ahead while they have at most so many numbers together.
 SMALL_BLOCKS = 1 << 15
 TABLES = ("visits", "transitions", "rewards")
@@ -39,15 +38,26 @@ TABLES = ("visits", "transitions", "rewards")
 Shares = Mapping[str, float] | Sequence[float] | None
 
 
+def check_choice(name: str, value: str, *choices: str) -> None:
+    """Refuse what is none of the choices."""
+    if value not in choices:
+        listed = ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
+        raise ValueError(f"{name} is {value!r}; it must be {listed}")
+
+
+def check_printed(calibration: str, mechanism: str | None) -> None:
+    """Papers print scales for Laplace noise only."""
+    check_choice("calibration", calibration, "true", "paper")
+    if calibration == "paper" and mechanism != "laplace":
+        raise ValueError("the papers print a scale for Laplace noise only; state epsilon alone")
+
+
 def chosen_mechanism(budget: Budget, mechanism: str | None) -> Mechanism:
     """The noise asked for; by default Laplace for a pure budget and Gaussian for any other."""
     if mechanism is None:
         return "laplace" if budget.kind == "pure" else "gaussian"
-    if mechanism == "laplace":
-        return "laplace"
-    if mechanism == "gaussian":
-        return "gaussian"
-    raise ValueError(f"mechanism is {mechanism!r}; it must be 'laplace' or 'gaussian'")
+    check_choice("mechanism", mechanism, "laplace", "gaussian")
+    return "laplace" if mechanism == "laplace" else "gaussian"
 
 
 def share_weights(shares: Shares) -> tuple[float, float, float]:
@@ -72,8 +82,7 @@ def share_weights(shares: Shares) -> tuple[float, float, float]:
 
 def check_common(neighbours: str, beta: float, episodes_per_user: int) -> None:
     """Refuse settings that mean nothing, in one sentence each."""
-    if neighbours not in ("replace", "zero-out"):
-        raise ValueError(f"neighbours is {neighbours!r}; it must be 'replace' or 'zero-out'")
+    check_choice("neighbours", neighbours, "replace", "zero-out")
     if not 0.0 < beta < 1.0:
         raise ValueError(f"beta is {beta}; the failure probability of the widths must lie strictly between 0 and 1")
     if int(episodes_per_user) != episodes_per_user or episodes_per_user < 1:

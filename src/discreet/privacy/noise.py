@@ -38,20 +38,24 @@ Drawn = tuple[int, int, int, int, int, int]
 
 
 @dataclass(frozen=True)
-class DiscreteLaplace:
-    """P(X = x) = tanh(1/(2t))·exp(−|x|/t) on the integers, t = scale: exactly the law `NoiseSource.laplace` draws."""
+class _Scaled:
+    """A law whose tail falls by exp(−1/t) per unit, t = scale."""
 
     scale: float
 
     def __post_init__(self) -> None:
-        check_scale(self.scale, "scale")
-        object.__setattr__(self, "scale", float(self.scale))
+        object.__setattr__(self, "scale", check_scale(self.scale, "scale"))
 
     @property
     def log_ratio(self) -> float:
-        """The least float ≥ 1/t = max_x |ln P(x)/P(x+1)|: what one unit of shift costs."""
+        """The least float ≥ 1/t = max_x |ln P(X ≥ x)/P(X ≥ x+1)|, x ≥ 0: what one unit of shift costs."""
         ratio = 1 / self.scale
         return ratio if Fraction(ratio) * Fraction(self.scale) >= 1 else math.nextafter(ratio, math.inf)
+
+
+@dataclass(frozen=True)
+class DiscreteLaplace(_Scaled):
+    """P(X = x) = tanh(1/(2t))·exp(−|x|/t) on the integers, t = scale: exactly the law `NoiseSource.laplace` draws."""
 
     @property
     def variance(self) -> float:
@@ -78,16 +82,7 @@ class DiscreteGaussian:
     sigma: float
 
     def __post_init__(self) -> None:
-        check_scale(self.sigma, "sigma")
-        object.__setattr__(self, "sigma", float(self.sigma))
-
-    @property
-    def excess(self) -> float:
-        """η = max_x |ln P_sampled(x)/P(x)|: 0, for the rejection is exact.
-
-        For a law within η, n values with an ideal (ε, δ) guarantee are (ε + 2nη, e^(nη)·δ)-private.
-        """
-        return 0.0
+        object.__setattr__(self, "sigma", check_scale(self.sigma, "sigma"))
 
     @cached_property
     def _positive(self) -> NDArray[np.float64]:
@@ -109,6 +104,14 @@ class DiscreteGaussian:
     def _normaliser(self) -> float:
         """Σ exp(−x²/(2σ²)); by Poisson summation √(2π)·σ up to 2·exp(−2π²σ²), which is 0 in floats from σ = 10 on."""
         return float(1 + 2 * self._upper[0]) if self._direct else math.sqrt(2 * math.pi) * self.sigma
+
+    @property
+    def excess(self) -> float:
+        """η = max_x |ln P_sampled(x)/P(x)|: 0, for the rejection is exact.
+
+        For a law within η, n values with an ideal (ε, δ) guarantee are (ε + 2nη, e^(nη)·δ)-private.
+        """
+        return 0.0
 
     @property
     def variance(self) -> float:
@@ -142,19 +145,8 @@ class DiscreteGaussian:
 
 
 @dataclass(frozen=True)
-class Geometric:
+class Geometric(_Scaled):
     """P(X = x) = (1 − p)·pˣ on 0, 1, 2, …, p = exp(−1/t), t = scale: the law `NoiseSource.geometric` draws."""
-
-    scale: float
-
-    def __post_init__(self) -> None:
-        check_scale(self.scale, "scale")
-        object.__setattr__(self, "scale", float(self.scale))
-
-    @property
-    def log_ratio(self) -> float:
-        """The least float ≥ 1/t: P(X ≥ x + 1) = exp(−1/t)·P(X ≥ x) for x ≥ 0."""
-        return DiscreteLaplace(self.scale).log_ratio
 
     @property
     def mean(self) -> float:

@@ -53,8 +53,8 @@ def _log_shares(alternatives: npt.ArrayLike, counters: float) -> Floats:
     return np.where(rows > 0.0, np.log(np.maximum(rows, 1e-300)), -np.inf) + math.log(2.0 * counters)
 
 
-def _smallest(log_failure: Callable[[float], float], log_beta: float, start: float, whole: bool) -> float:
-    """The smallest e ≥ 0 (a whole number if `whole`) with log_failure(e) ≤ log_beta, for a falling log_failure.
+def _smallest(log_failure: Callable[[float], float], log_beta: float, start: float) -> float:
+    """The smallest whole e ≥ 0 with log_failure(e) ≤ log_beta, for a falling log_failure.
 
     Interpolation with halved ends (Illinois) inside a bracket whose upper end always satisfies the condition; every
     third step bisects, so that no shape of the tail can stall it.
@@ -62,19 +62,18 @@ def _smallest(log_failure: Callable[[float], float], log_beta: float, start: flo
     low, low_value = 0.0, log_failure(0.0) - log_beta
     if low_value <= 0.0:
         return 0.0
-    high = float(math.ceil(start)) if whole else start
+    high = float(math.ceil(start))
     high_value = log_failure(high) - log_beta
     while high_value > 0.0:
         low, low_value = high, high_value
         high *= 2.0
         high_value = log_failure(high) - log_beta
     step, rose = 0, False
-    while high - low > (max(1.0, 1e-13 * high) if whole else 1e-12 * high):
+    while high - low > max(1.0, 1e-13 * high):
         step += 1
         middle = low + (high - low) * (low_value / (low_value - high_value) if step % 3 else 0.5)
-        if whole:
-            middle = math.ceil(middle) if rose else math.floor(middle)
-            middle = min(max(middle, low + 1.0), high - 1.0)
+        middle = math.ceil(middle) if rose else math.floor(middle)
+        middle = min(max(middle, low + 1.0), high - 1.0)
         value = log_failure(middle) - log_beta
         if value > 0.0:
             high_value *= 0.5 if rose else 1.0
@@ -83,6 +82,10 @@ def _smallest(log_failure: Callable[[float], float], log_beta: float, start: flo
             low_value *= 1.0 if rose else 0.5
             high, high_value, rose = middle, value, False
     return float(high)
+
+
+#: ln Γ of few numbers: what SciPy has for many takes longer to load than most fits.
+_log_gamma = np.vectorize(math.lgamma, otypes=[np.float64])
 
 
 # Sums of discrete Laplace noise -------------------------------------------------------------------------------------
@@ -101,19 +104,13 @@ def _closed_form(terms: Sequence[int], scale: float) -> Callable[[float], Floats
     k = np.arange(max(terms), dtype=np.float64)[None, :]
     log_q, log_1q = -1.0 / scale, math.log(-math.expm1(-1.0 / scale))
     log_1q2 = math.log(-math.expm1(-2.0 / scale))
-    first = (
-        scipy.special.gammaln(k + j)
-        - scipy.special.gammaln(k + 1)
-        - scipy.special.gammaln(j)
-        + 2 * k * log_q
-        - (k + j) * log_1q2
-    )
+    first = _log_gamma(k + j) - _log_gamma(k + 1) - _log_gamma(j) + 2 * k * log_q - (k + j) * log_1q2
     ratio = log_q - log_1q
     log_d = np.logaddexp.accumulate(first - k * ratio, axis=1) + k * ratio - log_1q + 2 * j * log_1q
     # Column m holds the partner of C(x+j−1, m), which is d_{j−1−m}.
     partner = (j - 1 - k).astype(np.int64)
     weights = np.where(partner >= 0, np.take_along_axis(log_d, np.maximum(partner, 0), axis=1), -np.inf)
-    weights -= scipy.special.gammaln(k + 1)
+    weights -= _log_gamma(k + 1)
 
     def log_tails(x: float) -> Floats:
         falling = np.log(np.maximum(x + j - 1 - k[:, :-1], 1.0))  # negative factors only meet weight −inf
@@ -183,40 +180,7 @@ def laplace_log_tails(terms: Sequence[int], scale: float) -> Callable[[float], F
     return log_tails
 
 
-def laplace_chernoff_log_tail(x: float, terms: int, scale: float) -> float:
-    """ln of the Chernoff bound P(S_n ≥ x) ≤ inf_{0<s<1/b} e^{−sx}·M(s)ⁿ, M(s) = 1/(1 − (sinh(s/2)/sinh(1/(2b)))²)."""
-    half = math.sinh(min(0.5 / scale, 350.0))
-
-    def exponent(share: float) -> float:
-        s = share / scale
-        return -s * x - terms * math.log1p(-((math.sinh(s / 2.0) / half) ** 2))
-
-    found = scipy.optimize.minimize_scalar(
-        exponent, bounds=(0.0, 1.0 - 1e-12), method="bounded", options={"xatol": 1e-12}
-    )
-    return min(0.0, float(found.fun))
-
-
 # Widths under discrete Laplace noise --------------------------------------------------------------------------------
-
-
-def popcount_classes(num_prefixes: int) -> tuple[list[int], list[int]]:
-    """How many t in 1..T have j one-bits: the numbers of noises in prefix sums of a tree, and how often each occurs.
-
-    Counted from the leading bit down: below a one-bit at position p that comes after c one-bits, C(p, j−c) choices.
-    """
-    _check_terms("num_prefixes", num_prefixes)
-    top = int(num_prefixes) + 1
-    bits = top.bit_length()
-    occurrences = [0] * (bits + 1)
-    seen = 0
-    for position in range(bits - 1, -1, -1):
-        if top >> position & 1:
-            for free in range(position + 1):
-                occurrences[seen + free] += math.comb(position, free)
-            seen += 1
-    classes = [j for j in range(1, bits + 1) if occurrences[j] > 0]
-    return classes, [occurrences[j] for j in classes]
 
 
 def laplace_union_width(
@@ -239,28 +203,25 @@ def laplace_union_width(
         return float(_log_sum(tails(e + 1.0) + shares).min())
 
     start = scale * math.sqrt(2.0 * max(terms)) * 4.0
-    return _smallest(log_failure, math.log(beta), start, whole=True)
+    return _smallest(log_failure, math.log(beta), start)
 
 
-def tree_width(scale: float, num_prefixes: int, counters: float, beta: float) -> float:
-    """Width of all prefix sums 1..T of a binary tree with DLap(scale) on every node.
-
-    Prefix t adds popcount(t) noises. Exact tails, union over t (by classes of popcount) and counters.
-    """
-    classes, occurrences = popcount_classes(num_prefixes)
-    return laplace_union_width(scale, classes, [float(count) for count in occurrences], counters, beta)
-
-
-def running_width(scale: float, num_terms: int, counters: float, beta: float) -> float:
-    """Width of all partial sums of n noises DLap(scale): local reports, or epochs summed one after the other.
+def running_width(
+    scale: float,
+    num_terms: int,
+    counters: float,
+    beta: float,
+    union: Callable[..., float] = laplace_union_width,
+) -> float:
+    """Width of all partial sums of n noises, DLap(scale) unless told: local reports.
 
     P(max_{k≤n} |S_k| > e) ≤ 2P(|S_n| > e) (Lévy: the noise is symmetric), so there is no union over k; for a handful
     of terms the union is smaller and is used instead.
     """
     _check_terms("num_terms", num_terms)
     if num_terms > 16:
-        return laplace_union_width(scale, [num_terms], [2.0], counters, beta)
-    return laplace_union_width(scale, range(1, num_terms + 1), _union_or_levy(num_terms), counters, beta)
+        return union(scale, [num_terms], [2.0], counters, beta)
+    return union(scale, list(range(1, num_terms + 1)), _union_or_levy(num_terms), counters, beta)
 
 
 def _union_or_levy(num_terms: int) -> Floats:
@@ -268,82 +229,6 @@ def _union_or_levy(num_terms: int) -> Floats:
     with_last_only = np.zeros(num_terms)
     with_last_only[-1] = 2.0
     return np.stack([np.ones(num_terms), with_last_only])
-
-
-def running_width_chernoff(scale: float, num_terms: int, counters: float, beta: float) -> float:
-    """As `running_width`, by the Chernoff bound: min{e : 4·counters·inf_s e^{−se}M(s)ⁿ ≤ beta}; a tenth wider."""
-    _check(beta, counters)
-    _check_scale(scale)
-    _check_terms("num_terms", num_terms)
-    if scale == 0.0:
-        return 0.0
-    log_share = math.log(beta) - math.log(4.0 * counters)
-    start = 4.0 * scale * math.sqrt(2.0 * num_terms)
-    return _smallest(lambda e: laplace_chernoff_log_tail(e, num_terms, scale), log_share, start, whole=True)
-
-
-def _window_classes(num_blocks: int) -> tuple[list[int], list[float], list[float]]:
-    """Lengths of windows in groups (each bounded by its longest), windows per group, the price by Lévy's inequality.
-
-    A group (a, b] of the lengths of n blocks holds Σ (n−l+1) windows; starting points reach each length once, and
-    Lévy's inequality covers all shorter windows from the same start at twice the price.
-    """
-    n = int(num_blocks)
-    shares = [1.03**-i for i in range(16)] + [0.6 * 1.3**-i for i in range(1 + math.ceil(math.log(n) / 0.26))]
-    ends = sorted({math.ceil(n * share) for share in shares})  # the longest decide: finer groups for them
-    pairs = list(zip([0, *ends[:-1]], ends, strict=True))
-    return ends, [(b - a) * (2 * n - a - b + 1) / 2.0 for a, b in pairs], [2.0 * (b - a) for a, b in pairs]
-
-
-def window_width(scale: float, num_blocks: int, counters: float, beta: float) -> float:
-    """Width of the sums over *all* windows of consecutive blocks, one noise DLap(scale) per block.
-
-    P(|S_l| > e) grows with l (adding symmetric unimodal noise), so lengths may be grouped.
-    """
-    _check_terms("num_blocks", num_blocks)
-    lengths, union, levy = _window_classes(num_blocks)
-    return laplace_union_width(scale, lengths, [union, levy], counters, beta)
-
-
-def expected_largest(scale: float, num_terms: int, counters: float) -> float:
-    """Upper bound on E max over counters of |S_j|: Σ_{x≥0} min(1, 2·counters·P(S_j > x)), in steps of scale/8."""
-    _check_scale(scale)
-    _check_terms("num_terms", num_terms)
-    if scale == 0.0:
-        return 0.0
-    tails = laplace_log_tails([num_terms], scale)
-    x = laplace_union_width(scale, [num_terms], [1.0], counters, 1.0 - 1e-9)
-    step = float(max(1, math.floor(scale / 8.0)))
-    total = x
-    while True:
-        share = math.exp(math.log(2.0 * counters) + float(tails(x + 1.0)[0]))
-        total += step * min(1.0, share)
-        if share < 1e-18:
-            return total * (1.0 + 1e-9)
-        x += step
-
-
-def weighted_width(scales: npt.ArrayLike, counters: float, beta: float, num_prefixes: int = 1) -> float:
-    """Width of a weighted sum of Laplace noises with *fixed* scales b_i (scale × weight), discrete or continuous.
-
-    min_s [Σ_i ψ(s·b_i) + ln(2·counters·T/beta)]/s with ψ(u) = −ln(1−u²), the logarithm of the Laplace moment
-    generating function (an upper bound for the discrete one: sinh is convex).
-    """
-    _check(beta, counters)
-    _check_terms("num_prefixes", num_prefixes)
-    b = np.abs(np.asarray(scales, dtype=np.float64)).ravel()
-    largest = float(b.max(initial=0.0))
-    if largest == 0.0:
-        return 0.0
-    log_inverse = math.log(2.0 * counters * num_prefixes / beta)
-    shares = b / largest
-
-    def bound(log_share: float) -> float:
-        s = math.exp(log_share)
-        return float(-np.log1p(-((s * shares) ** 2)).sum() + log_inverse) / s
-
-    found = scipy.optimize.minimize_scalar(bound, bounds=(-20.0, -1e-9), method="bounded", options={"xatol": 1e-9})
-    return largest * float(found.fun) * (1.0 + 1e-12)
 
 
 # Adaptive scales ----------------------------------------------------------------------------------------------------
@@ -406,19 +291,13 @@ def _lattice_surplus(sigma: float, terms: float) -> float:
 
 
 def gaussian_union_width(
-    sigma: float,
-    terms: npt.ArrayLike,
-    occurrences: npt.ArrayLike,
-    counters: float,
-    beta: float,
-    discrete: bool = True,
+    sigma: float, terms: npt.ArrayLike, occurrences: npt.ArrayLike, counters: float, beta: float
 ) -> float:
-    """Width of sums of Gaussian noise: min{e : counters·Σ_i occurrences_i·2Φ̄(e/(σ√terms_i)) ≤ beta}.
+    """Width of sums of discrete Gaussian noise: min{e : counters·Σ_i occurrences_i·2Φ̄(e/(σ√terms_i)) ≤ beta}.
 
-    Discrete noise: P(N_ℤ(0, σ²) > e) = P(N_ℤ ≥ e+1) ≤ Φ̄(e/σ) for whole e ([CKS20] Proposition 25), sums by
-    `_lattice_surplus` or, for tiny σ, by their sub-Gaussian tail e^{−e²/(2jσ²)}; the width is then a whole number.
-    `terms` may be fractions: squared row norms of a linear decoder (continuous noise). Rows of `occurrences`: see
-    `laplace_union_width`.
+    P(N_ℤ(0, σ²) > e) = P(N_ℤ ≥ e+1) ≤ Φ̄(e/σ) for whole e ([CKS20] Proposition 25), sums by
+    `_lattice_surplus` or, for tiny σ, by their sub-Gaussian tail e^{−e²/(2jσ²)}; the width is a whole number.
+    Rows of `occurrences`: see `laplace_union_width`.
     """
     _check(beta, counters)
     _check_scale(sigma)
@@ -427,43 +306,19 @@ def gaussian_union_width(
     j = np.asarray(terms, dtype=np.float64)
     deviations = sigma * np.sqrt(j)
     shares = _log_shares(occurrences, counters)
-    surplus = np.array([_lattice_surplus(sigma, float(count)) for count in j]) if discrete else np.zeros(j.shape)
+    surplus = np.array([_lattice_surplus(sigma, float(count)) for count in j])
 
     def log_failure(e: float) -> float:
         tails = scipy.special.log_ndtr(-e / deviations) + surplus
-        if discrete:
-            tails = np.minimum(tails, -0.5 * ((e + 1.0) / deviations) ** 2)
+        tails = np.minimum(tails, -0.5 * ((e + 1.0) / deviations) ** 2)
         return float(_log_sum(tails + shares).min()) + 1e-12
 
-    return _smallest(log_failure, math.log(beta), 4.0 * float(deviations.max()), whole=discrete)
+    return _smallest(log_failure, math.log(beta), 4.0 * float(deviations.max()))
 
 
-def gaussian_tree_width(
-    sigma: float, num_prefixes: int, counters: float, beta: float, discrete: bool = True
-) -> float:
-    """Width of all prefix sums 1..T of a binary tree with Gaussian noise on every node."""
-    classes, occurrences = popcount_classes(num_prefixes)
-    return gaussian_union_width(sigma, classes, [float(c) for c in occurrences], counters, beta, discrete)
-
-
-def gaussian_running_width(
-    sigma: float, num_terms: int, counters: float, beta: float, discrete: bool = True
-) -> float:
-    """Width of all partial sums of n Gaussian noises (one shot: n = 1; epochs; local), by Lévy's inequality."""
-    _check_terms("num_terms", num_terms)
-    if num_terms > 16:
-        return gaussian_union_width(sigma, [num_terms], [2.0], counters, beta, discrete)
-    steps = list(range(1, num_terms + 1))
-    return gaussian_union_width(sigma, steps, _union_or_levy(num_terms), counters, beta, discrete)
-
-
-def gaussian_window_width(
-    sigma: float, num_blocks: int, counters: float, beta: float, discrete: bool = True
-) -> float:
-    """Width of the sums over all windows of consecutive blocks, one Gaussian noise per block."""
-    _check_terms("num_blocks", num_blocks)
-    lengths, union, levy = _window_classes(num_blocks)
-    return gaussian_union_width(sigma, lengths, [union, levy], counters, beta, discrete)
+def gaussian_running_width(sigma: float, num_terms: int, counters: float, beta: float) -> float:
+    """As `running_width`, of discrete Gaussian noises."""
+    return running_width(sigma, num_terms, counters, beta, gaussian_union_width)
 
 
 def symmetric_matrix_width(deviation: float, dimension: int, beta: float, matrices: int = 1) -> float:
@@ -481,31 +336,3 @@ def vector_width(sigma: float, dimension: int, beta: float, vectors: int = 1) ->
     _check(beta, vectors)
     _check_scale(sigma)
     return sigma * math.sqrt(float(scipy.special.chdtri(dimension, beta / vectors))) * (1.0 + 1e-9)
-
-
-# Binomial noise -----------------------------------------------------------------------------------------------------
-
-
-def binomial_width(trials: int, probability: float, counters: float, beta: float) -> float:
-    """Width of Bin(M, p) about its mean: min{e : counters·(P(Q − Mp > e) + P(Mp − Q > e)) ≤ beta} with equal shares.
-
-    Exact tails; used for shuffled noise bits, for the union over all counters of all calls.
-    """
-    _check(beta, counters)
-    if not (trials >= 0 and 0.0 <= probability <= 1.0):
-        raise ValueError(f"Expected trials >= 0 and a probability in [0, 1], got {trials} and {probability}.")
-    if trials == 0 or probability in (0.0, 1.0):
-        return 0.0
-    share = beta / (2.0 * counters) * (1.0 - 1e-9)
-
-    def reach(p: float) -> float:
-        """The least k − Mp with P(Q > k) ≤ share, Q ~ Bin(M, p)."""
-        law = scipy.stats.binom(trials, p)
-        k = int(law.isf(share))
-        while float(law.sf(k)) > share:
-            k += 1
-        while k > 0 and float(law.sf(k - 1)) <= share:
-            k -= 1
-        return k - trials * p
-
-    return max(reach(probability), reach(1.0 - probability), 0.0)

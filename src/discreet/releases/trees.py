@@ -8,13 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.mdp import Floats, Ints, frozen
+from discreet.problem import Mask
 
 Bins = NDArray[np.uint8]
 
 
+def alone(bins: Ints) -> Ints:
+    """The thresholds that ask for these bins."""
+    return -1 - bins
+
+
+def to_the_right(bins: Bins, thresholds: Ints) -> Mask:
+    """Which rows a split sends to the right."""
+    return np.where(thresholds < 0, bins == alone(thresholds), bins > thresholds)
+
+
 @dataclass(frozen=True, eq=False)
-class Tree:
-    """A full binary tree of splits "bin of a column ≤ threshold" (left) or above (right), by levels.
+class ColumnTree:
+    """A full binary tree of splits "bin of a column ≤ threshold" (left) or above (right), by levels; a threshold
+    below 0 asks for one bin alone: −1 − k sends bin k to the right (`alone`).
 
     Node i has the children 2i + 1 and 2i + 2; leaves are numbered from left to right.
     """
@@ -41,8 +53,7 @@ class Tree:
         node = np.zeros(len(bins), dtype=np.int64)
         rows = np.arange(len(bins))
         for _ in range(self.depth):
-            above = bins[rows, self.columns[node]] > self.thresholds[node]
-            node = 2 * node + 1 + above
+            node = 2 * node + 1 + to_the_right(bins[rows, self.columns[node]], self.thresholds[node])
         return node - self.columns.size
 
 
@@ -50,6 +61,6 @@ class Tree:
 class PrivateTree:
     """The splits that a noisy comparison took, and steps per leaf and action with noise."""
 
-    tree: Tree
+    tree: ColumnTree
     counts: Floats  # (leaves, A), in steps
     deviation: float  # of the noise on one count

@@ -168,14 +168,8 @@ def case_of(experiment: Experiment, beta: float = 0.1) -> Case:
     neighbours: Neighbours = "zero-out" if said.neighbours == "zero-out" else "replace"
     return case(
         said.entry.name,
-        env=said.env,
-        states=said.states,
-        horizon=said.horizon,
-        instance=said.instance,
-        episodes=said.episodes,
-        epsilon=said.epsilon,
-        delta=said.delta,
-        model=said.model,
+        **{name: getattr(said, name) for name in ("env", "states", "horizon", "instance", "episodes", "model")},
+        **{name: getattr(said, name) for name in ("epsilon", "delta")},
         neighbours=neighbours,
         beta=beta,
         moments=Setting.of(said).problem.moments if said.entry.heavy else None,

@@ -28,19 +28,19 @@ from discreet.privacy.accounting import Neighbours
 from discreet.privacy.noise import NoiseSource
 from discreet.problem import Moments, Problem, PublicStructure
 from discreet.runs import identity, memory
-from discreet.runs.feasibility import LARGEST_EPSILON, Forecast, forecast_run
+from discreet.runs.feasibility import LARGEST_EPSILON, LARGEST_RHO, STATED_DELTA, Forecast, forecast_run
 from discreet.runs.regret import Hindsight, RegretCurve
 from discreet.runs.results import RunResult, stamped
 from discreet.runs.simulation import Clock, compilable, play, play_compiled, rollouts
 from discreet.schedules import TwoClocks
 from discreet.session import Session, statistic
 
-Progress = Callable[[int], None]
+Advance = Callable[[int], None]
 
 
 _WHOLE = ("states", "horizon", "instance", "episodes")
 _REAL = (
-    *("confidence_scale", "rate_scale", "beta", "alpha", "df", "tail_index", "epsilon", "delta", "honest"),
+    *("confidence_scale", "rate_scale", "beta", "alpha", "df", "tail_index", "epsilon", "delta", "rho", "honest"),
     *("moment_order", "moment_bound", "mean_bound", "discount"),
 )
 _FLAGS = ("pooled", "allow_pooled", "public_initial", "known_successors", "known_zero_rewards")
@@ -93,6 +93,7 @@ class Experiment:
     losses: str | None = None
     estimator: str | None = None
     discount: float | None = None
+    rho: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.env, (str, FiniteMDP)):
@@ -135,10 +136,10 @@ class Experiment:
         """What the catalog says of the learner, or what holds for one's own."""
         if isinstance(self.algorithm, str):
             return catalog.algorithm(self.algorithm)
-        budget = [name for name in ("epsilon", "delta", "model", "neighbours") if getattr(self, name)]
+        budget = [name for name in ("epsilon", "delta", "rho", "model", "neighbours") if getattr(self, name)]
         if budget and isinstance(self.algorithm, tuple):
             raise ValueError(f"a triple has its budget in its privatizer; leave {budget[0]} out")
-        return catalog.own(self.algorithm, self.epsilon is not None)
+        return catalog.own(self.algorithm, self.epsilon is not None or self.rho is not None)
 
     @cached_property
     def place(self) -> registry.EnvSpec:
@@ -175,7 +176,7 @@ class Experiment:
         if not entry.private:
             if epsilon is not None or self.delta:
                 raise ValueError(f"{name} is not private: it takes no epsilon and no delta")
-            for option in ("model", "neighbours"):
+            for option in ("rho", "model", "neighbours"):
                 if getattr(self, option) is not None:
                     raise ValueError(f"{name} is not private: it takes no {option}")
             return
@@ -183,8 +184,14 @@ class Experiment:
             raise ValueError(f"{name} has no {self.model} form; choose one of {', '.join(entry.models)}")
         if (self.model or entry.models[0]) == "local" and self.neighbours == "zero-out":
             raise ValueError("local privacy compares any two users, so neighbours must be replace")
-        if epsilon is None:
+        if epsilon is None and self.rho is None:
             raise ValueError(f"{name} is private: give it a budget with epsilon")
+        if not 0 <= self.delta < 1:
+            raise ValueError(f"delta is {self.delta:g}; it must be at least 0 and below 1")
+        if self.rho is not None:
+            self._check_rho(entry)
+            return
+        assert epsilon is not None
         without = f"run {entry.twin}, the learner without privacy" if entry.twin else "run a learner without privacy"
         if epsilon == math.inf:
             raise ValueError(f"epsilon is infinite, which is no privacy at all; {without}")
@@ -195,8 +202,18 @@ class Experiment:
                 f"epsilon is {epsilon:g}, and above {LARGEST_EPSILON:g} nothing worth the name is promised; "
                 f"give less, or {without}"
             )
-        if not 0 <= self.delta < 1:
-            raise ValueError(f"delta is {self.delta:g}; it must be at least 0 and below 1")
+
+    def _check_rho(self, entry: catalog.Algorithm) -> None:
+        name, rho, trust = entry.name, self.rho, self.model or entry.models[0]
+        assert rho is not None
+        if self.epsilon is not None:
+            raise ValueError("a budget is either epsilon (with or without delta) or rho; leave one of the two out")
+        if not 0 < rho <= LARGEST_RHO:
+            raise ValueError(
+                f"rho is {rho:g}; it must be above 0 and at most {LARGEST_RHO:g}, beyond which nothing is promised"
+            )
+        if trust not in entry.zcdp:
+            raise ValueError(f"{name} has no noise that is measured in rho with the {trust} model; give it epsilon")
 
     def _options(self, entry: catalog.Algorithm) -> dict[str, Any]:
         """The learner's options as they hold here; one that was given and has no use is refused."""
@@ -206,6 +223,7 @@ class Experiment:
                 choices = ", ".join(option.choices)
                 raise ValueError(f"unknown {catalog.dashed(name)} {value!r}; choose one of {choices}")
         said = {name: getattr(self, name) for name in catalog.OPTIONS} | {"mode": self.mode or "practical"}
+        said["gaussian"] = self.rho is not None or self.delta > 0
         trust = (self.model or entry.models[0]) if entry.private else None
         found: dict[str, Any] = {}
         for name, option in catalog.OPTIONS.items():
@@ -260,6 +278,8 @@ class Experiment:
         settings = self._options(entry) | budget | tails | {"states": S, "horizon": H, "reward_law": kind}
         if self.discount == 1.0:
             settings["discount"] = None
+        if self.rho is not None and not self.delta:
+            settings["delta"] = STATED_DELTA
         return replace(self, **settings)
 
     @property
@@ -279,7 +299,7 @@ class Experiment:
             and not isinstance(self.algorithm, (str, catalog.Algorithm))
             and hasattr(self.algorithm, "plan")
         ):
-            return replace(self, epsilon=None, delta=0.0, model=None, neighbours=None, local_reports=None)
+            return replace(self, epsilon=None, delta=0.0, rho=None, model=None, neighbours=None, local_reports=None)
         if entry.twin is None:
             return None
         tuned = {"mode", "confidence_scale", "rate_scale", "allow_pooled"} | (
@@ -444,7 +464,7 @@ TOLD = (
         "local_reports",
         "honest",
     ),
-    *("epsilon", "delta", "neighbours", "losses", "estimator"),
+    *("epsilon", "delta", "rho", "neighbours", "losses", "estimator"),
 )
 
 
@@ -463,7 +483,7 @@ def generators(seed: int | None) -> tuple[np.random.SeedSequence, NoiseSource]:
     return environment, NoiseSource.secure() if seed is None else NoiseSource.seeded(noise)
 
 
-def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None = None) -> RunResult:
+def run(experiment: Experiment, seed: int | None = 0, progress: Advance | None = None) -> RunResult:
     """Play all episodes and evaluate every distinct policy exactly.
 
     `seed=None` draws fresh randomness and secure noise; any seed makes the run a simulation.
@@ -498,6 +518,8 @@ def run(experiment: Experiment, seed: int | None = 0, progress: Progress | None 
         seconds=clock.seconds,
         diagnostics=told,
         types={each.name: str(each.type).partition(" | ")[0] for each in fields(Experiment)},
+        actions=setting.mdp.num_actions,
+        law=setting.law.kind if setting.sequence is None else f"{setting.said.settings['adversary']} losses",
         **found,
     )
 
@@ -531,7 +553,7 @@ def run_seeds(
     experiment: Experiment,
     seeds: Sequence[int | None],
     jobs: int = 1,
-    progress: Progress | None = None,
+    progress: Advance | None = None,
     finished: Callable[[RunResult], None] | None = None,
 ) -> list[RunResult]:
     """One result per seed, in order. Several seeds run in parallel processes; the numbers do not depend on it.
@@ -550,7 +572,7 @@ def run_seeds(
 
 
 def _results(
-    experiment: Experiment, seeds: Sequence[int | None], jobs: int, progress: Progress | None
+    experiment: Experiment, seeds: Sequence[int | None], jobs: int, progress: Advance | None
 ) -> Iterator[RunResult]:
     if jobs == 1 or len(seeds) == 1:
         yield from (run(experiment, seed, progress) for seed in seeds)
@@ -558,7 +580,7 @@ def _results(
     from joblib import Parallel, delayed
 
     for result in Parallel(n_jobs=jobs, return_as="generator")(
-        delayed(_warm_run)(experiment, seed, registry.added(), catalog.added()) for seed in seeds
+        delayed(_warm_run)(experiment, seed, registry.KNOWN.added(), catalog.KNOWN.added()) for seed in seeds
     ):
         if progress is not None:
             progress(experiment.episodes)
@@ -571,7 +593,7 @@ def _warm_run(
     envs: Mapping[str, registry.EnvSpec],
     learners: Mapping[str, catalog.Algorithm],
 ) -> RunResult:
-    registry.add(envs)
-    catalog.add(learners)
+    registry.KNOWN.include(envs)
+    catalog.KNOWN.include(learners)
     warm_up(experiment)
     return run(experiment, seed)

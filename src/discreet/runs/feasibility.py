@@ -15,11 +15,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from discreet import catalog
+from discreet.device.losses import Feedback
 from discreet.occupancies import Layers
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.people.logs import LogFormat
-from discreet.people.losses import Feedback, LossSpec
+from discreet.people.losses import LossSpec
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
 from discreet.privacy.families import Family, chosen_mechanism, union_width
 from discreet.privacy.noise import NoiseSource
@@ -55,6 +56,8 @@ NEEDED_SIGNAL = 10.0
 NEEDED_STEPS = 5.0
 #: More than this promises nothing that anybody could notice: nobody is advised to take it, and no run does.
 LARGEST_EPSILON = 20.0
+#: What that epsilon costs in zCDP, and the delta at which the epsilon of a rho is stated unless one is said.
+LARGEST_RHO, STATED_DELTA = LARGEST_EPSILON**2 / 2.0, 1e-6
 #: Noise of a cumulative loss over the number of users: above the first hardly anything is learned, with the second
 #: much (measured: 0.02 → 0.12 of the uniform policy's regret, 0.05 → 0.27, 0.1 → 0.55).
 LOSS_NOISE, LITTLE_LOSS_NOISE = 0.1, 0.02
@@ -101,15 +104,18 @@ def _rounded(value: float) -> float:
 # A run --------------------------------------------------------------------------------------------------------------
 
 
-def forecast_run(build: Build, problem: Problem, feedback: Feedback | None = None) -> Forecast:
-    """Whether the people of a problem teach this learner."""
+def forecast_run(
+    build: Build, problem: Problem, feedback: Feedback | None = None, branching: float | None = None
+) -> Forecast:
+    """Whether the people of a problem teach this learner; `branching`: outcomes of a cell, where that is expected."""
     _, privatizer, schedule = build(problem)
 
-    def again(epsilon: float) -> tuple[Privatizer[Any], Schedule]:
-        _, other, times = build(replace(problem, epsilon=epsilon))
+    def again(size: float) -> tuple[Privatizer[Any], Schedule]:
+        changed: dict[str, Any] = {"epsilon" if problem.rho is None else "rho": size}
+        _, other, times = build(replace(problem, **changed))
         return other, times
 
-    return forecast_noise(privatizer, statistic(problem, feedback), problem.num_episodes, schedule, again)
+    return forecast_noise(privatizer, statistic(problem, feedback), problem.num_episodes, schedule, again, branching)
 
 
 def forecast_noise(
@@ -118,15 +124,16 @@ def forecast_noise(
     num_episodes: int,
     schedule: Schedule,
     again: Again | None = None,
+    branching: float | None = None,
 ) -> Forecast:
-    """The same for a privatizer and a schedule; `again` gives those of another epsilon."""
+    """The same for a privatizer and a schedule; `again` gives those of another epsilon, or rho."""
     if isinstance(spec, LossSpec):
         assert isinstance(privatizer, LossPrivatizer)
         assert isinstance(schedule, TwoClocks)
         return _forecast_losses(privatizer, spec, schedule)
     assert not isinstance(privatizer, LossPrivatizer)
     if isinstance(privatizer, (Reports, LocalReports, ShuffleReports)):
-        return _forecast_reports(privatizer, spec, num_episodes)
+        return _forecast_reports(privatizer, spec, num_episodes, branching)
     privatizer, spec = _plain(privatizer, spec)
     last = last_release(privatizer, spec, num_episodes, schedule)
     return _forecast_counts(privatizer, spec, num_episodes, schedule, *last, again)
@@ -145,7 +152,7 @@ def _plain(privatizer: Privatizer[Any], spec: CountSpec) -> tuple[Privatizer[Any
             twin = plain(**{each.name: getattr(privatizer, each.name) for each in fields(plain)})
             return _plain(twin, bounded(spec))
     if isinstance(privatizer, ShuffleBatches):
-        privatizer = privatizer.counts()
+        privatizer = Shuffle(**{each.name: getattr(privatizer, each.name) for each in fields(privatizer)})
     if isinstance(privatizer, (Epochs, Shuffle)):
         privatizer = replace(privatizer, window="all")
     return privatizer, spec
@@ -210,7 +217,9 @@ def _forecast_counts(
     share = max(_largest(release.widths.visits), _largest(release.widths.transitions)) / K
     feasible = signal >= NEEDED_SIGNAL
     epsilon, delta = stream.guarantee.epsilon, stream.guarantee.delta
-    budget = f"ε = {epsilon:.6g}" + (f", δ = {delta:.6g}" if delta else "")
+    asked = getattr(privatizer, "budget", None)
+    rho = None if asked is None else asked.rho
+    budget = f"ε = {epsilon:.6g}" + (f", δ = {delta:.6g}" if delta else "") + (f" (ρ = {rho:.6g})" if rho else "")
     which = "pooled" if spec.pooled else "staged"
     verdict = (
         f"with {_people(K)} and {budget}, {which} counts {'can' if feasible else 'cannot'} be learned: an evenly "
@@ -220,29 +229,42 @@ def _forecast_counts(
     needed = None
     if not feasible:
         advice = [] if spec.pooled or spec.horizon == 1 else ["pool the steps if the MDP is stationary"]
-        if math.isfinite(epsilon) and signal > 0:
-            wanted = epsilon_needed(spec, K, epsilon, signal, again or (lambda epsilon: (privatizer, schedule)))
-            advice += [f"raise epsilon to about {wanted:g}"] if wanted <= LARGEST_EPSILON else []
+        name, size, largest, power = ("epsilon", epsilon, LARGEST_EPSILON, 1.0)
+        if rho is not None:
+            name, size, largest, power = ("rho", rho, LARGEST_RHO, 2.0)
+        if math.isfinite(size) and signal > 0:
+            changed = again or (lambda size: (privatizer, schedule))
+            wanted = budget_needed(spec, K, size, signal, changed, largest, power)
+            advice += [f"raise {name} to about {wanted:g}"] if wanted <= largest else []
         needed = users_needed(privatizer, spec, schedule, K, deviation)
         advice.append(f"collect about {needed:,} users" if needed else "no number of users would help")
         verdict += "; " + ", or ".join(advice)
     return Forecast(visits, deviation, signal, feasible, verdict, share, users_needed=needed)
 
 
-def epsilon_needed(spec: CountSpec, num_episodes: int, epsilon: float, signal: float, again: Again) -> float:
-    """About the epsilon at which an evenly visited cell stands out, to two digits; the signal is that of `epsilon`.
+def budget_needed(
+    spec: CountSpec,
+    num_episodes: int,
+    size: float,
+    signal: float,
+    again: Again,
+    largest: float = LARGEST_EPSILON,
+    power: float = 1.0,
+) -> float:
+    """About the epsilon at which an evenly visited cell stands out, to two digits; the signal is that of `size`.
 
-    Noise falls as epsilon grows, but shorter epochs come with it: one cell shows by how much.
+    With `power` 2 the same of rho. Noise falls like 1/size^(1/power), but shorter epochs come with it: one cell shows
+    by how much.
     """
     one = CountSpec(1, 1, spec.horizon, spec.pooled, 1.0)
 
-    def noise(epsilon: float) -> float:
-        privatizer, schedule = again(epsilon)
+    def noise(size: float) -> float:
+        privatizer, schedule = again(size)
         return _largest(last_release(*_plain(privatizer, one), num_episodes, schedule)[1].deviations.visits)
 
-    before, wanted = noise(epsilon), _rounded(epsilon * NEEDED_SIGNAL / signal)
-    while wanted <= LARGEST_EPSILON and (found := signal * before / noise(wanted)) < NEEDED_SIGNAL:
-        wanted = _rounded(wanted * max(NEEDED_SIGNAL / found, 1.01))
+    before, wanted = noise(size), _rounded(size * (NEEDED_SIGNAL / signal) ** power)
+    while wanted <= largest and (found := signal * before / noise(wanted)) < NEEDED_SIGNAL:
+        wanted = _rounded(wanted * max((NEEDED_SIGNAL / found) ** power, 1.01))
     return wanted
 
 
@@ -284,15 +306,19 @@ def users_needed(
 
 
 def _forecast_reports(
-    privatizer: Reports | LocalReports | ShuffleReports, spec: CountSpec, num_episodes: int
+    privatizer: Reports | LocalReports | ShuffleReports, spec: CountSpec, num_episodes: int, branching: float | None
 ) -> Forecast:
     """Learners of reports lose about so many users per cell before they play well: more for cells with more outcomes.
 
-    Where it is not declared how many they have, both ends are told and the middle decides.
+    Where it is neither expected nor declared how many they have, both ends are told and the middle decides.
     """
+    if branching is not None and not 1 <= branching <= spec.num_states:
+        raise ValueError(f"branching is {branching:g}; it must lie between 1 and the {spec.num_states} states")
     K, cells = num_episodes, spec.stages * spec.num_states * spec.num_actions
-    lost = privatizer.users_lost(spec)
-    low, high = (privatizer.users_lost(spec, b) for b in branching_range(spec, privatizer.structure))
+    branching = None if spec.horizon == 1 else branching  # nobody needs to know what follows the only step
+    lost = privatizer.users_lost(spec, branching)
+    ends = (branching,) * 2 if branching is not None else branching_range(spec, privatizer.structure)
+    low, high = (privatizer.users_lost(spec, b) for b in ends)
     users = f"about {_rounded(lost):,.0f} users pass"
     if low < high:
         users = f"unknown branching: between {_rounded(low):,.0f} and {_rounded(high):,.0f} users pass"
@@ -441,19 +467,22 @@ def calibrate(
     num_actions: int,
     horizon: int,
     num_episodes: int,
-    epsilon: float,
+    epsilon: float | None = None,
     delta: float = 0.0,
     model: str = "joint",
     schedule: str = "epochs",
     neighbours: Neighbours = "replace",
     pooled: bool = False,
+    rho: float | None = None,
+    branching: float | None = None,
+    losses: bool = False,
 ) -> Calibration:
     """The noise of three equal families (visits, transitions, rewards) and a verdict: that of dp-ucbvi, or in the
-    shuffle model of shuffle-ucbvi.
+    shuffle model of shuffle-ucbvi. `branching`: outcomes of a cell on average, where that is expected (Spotlight).
 
-    joint, every episode: a tree; joint, epochs: one noise per epoch; local: Laplace noise on every user's report, and
-    beside it what one sampled step per user would do; shuffle: noise bits of all users, the families together at
-    (ε, δ).
+    joint, every episode: a tree; joint, epochs: one noise per epoch; local: noise on every user's report, and at pure
+    epsilon beside it what one sampled step per user would do; shuffle: noise bits of all users, together at (ε, δ).
+    `losses`: private loss tables instead of rewards, see `_calibrate_losses`.
     """
     sizes = {"states": num_states, "actions": num_actions, "horizon": horizon, "episodes": num_episodes}
     for name, value in sizes.items():
@@ -466,16 +495,22 @@ def calibrate(
         raise ValueError("two servers take reports, not counts; discreet run spotlight says what they need")
     if model == "shuffle" and schedule == "every":
         raise ValueError("shuffled bits are released in batches of many users: use the schedule epochs")
-    budget = Budget.approximate(epsilon, delta) if delta else Budget.pure(epsilon)
+    if model == "shuffle" and rho is not None:
+        raise ValueError("shuffled bits are not measured in rho; give epsilon and delta")
+    if losses and (model != "joint" or pooled):
+        raise ValueError("losses are calibrated for the joint model, whose steps are never pooled")
+    if losses and branching is not None:
+        raise ValueError("losses do not depend on where a cell leads to; leave branching out")
     problem = Problem(
         *(num_states, num_actions, horizon, num_episodes, pooled, schedule),
-        epsilon=epsilon,
-        delta=delta,
+        **_spent(epsilon, delta, rho),
         trust=model,
         neighbours=neighbours,
         local_reports="laplace",
     )
-    spec = statistic(problem)
+    if losses:
+        return _calibrate_losses(problem)
+    budget, spec = problem.budget, statistic(problem)
     assert isinstance(spec, CountSpec)
     build = catalog.algorithm("shuffle-ucbvi" if model == "shuffle" else "dp-ucbvi").build
     _, privatizer, times = build(problem)
@@ -483,6 +518,7 @@ def calibrate(
     names = tuple(FAMILIES.values())
     if model == "shuffle":
         # First visits, rewards as bits: every family moves like visits counted per step, under one ε for all.
+        assert epsilon is not None
         shares = dict.fromkeys(names, epsilon)
         sensitivity = dict.fromkeys(names, Counts.sensitivity(spec.tables.most_first_visits, neighbours))
         entries = dict.fromkeys(names, stream.ledger[0])
@@ -501,7 +537,7 @@ def calibrate(
         for letter, name in FAMILIES.items()
     }
 
-    local, pure = model == "local", budget.kind == "pure" and math.isfinite(epsilon)
+    local, pure = model == "local", budget.kind == "pure" and math.isfinite(budget.total("laplace"))
     spotlight, sampled = catalog.algorithm("spotlight").build, replace(problem, local_reports="sampled")
     return Calibration(
         max(entry.uses for entry in stream.ledger),
@@ -509,34 +545,33 @@ def calibrate(
         families,
         stream.guarantee,
         forecast_run(build, problem),
-        forecast_run(spotlight, problem) if pure and model != "shuffle" else None,
-        forecast_run(build, sampled) if local else None,
+        forecast_run(spotlight, problem, branching=branching) if pure and model != "shuffle" else None,
+        forecast_run(build, sampled) if local and budget.kind == "pure" else None,
     )
 
 
-def calibrate_losses(
-    num_states: int,
-    num_actions: int,
-    horizon: int,
-    num_episodes: int,
-    epsilon: float,
-    delta: float = 0.0,
-    schedule: str = "epochs",
-    neighbours: Neighbours = "replace",
-) -> Calibration:
+def _spent(epsilon: float | None, delta: float, rho: float | None) -> dict[str, Any]:
+    """A budget as `Problem` takes it: the epsilon of rho is stated at some delta."""
+    if (epsilon is None) == (rho is None):
+        raise ValueError("a budget is either epsilon (with or without delta) or rho; state one of the two")
+    return {"epsilon": epsilon, "delta": delta if rho is None else delta or STATED_DELTA, "rho": rho}
+
+
+def _calibrate_losses(asked: Problem) -> Calibration:
     """The noise of transitions and of whole loss tables (joint, full information), and the verdict of
     private-uc-o-reps: one user moves a loss table by its number of cells, X·A.
 
     every episode: as in paper mode, with trees, the losses' padded to constant noise; epochs: one noise per block.
     """
-    layers = Layers.full(horizon, np.full(num_states, 1.0 / num_states), num_actions)
+    S, A, H, K = asked.num_states, asked.num_actions, asked.horizon, asked.num_episodes
     problem = Problem(
-        *(num_states, num_actions, horizon, num_episodes),
-        mode="paper" if schedule == "every" else "practical",
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=neighbours,
-        structure=PublicStructure(layers=layers),
+        *(S, A, H, K),
+        mode="paper" if asked.schedule == "every" else "practical",
+        epsilon=asked.epsilon,
+        delta=asked.delta,
+        rho=asked.rho,
+        neighbours=asked.neighbours,
+        structure=PublicStructure(layers=Layers.full(H, np.full(S, 1.0 / S), A)),
     )
     spec = statistic(problem, "full")
     _, privatizer, clocks = catalog.algorithm("private-uc-o-reps").build(problem)
@@ -556,13 +591,13 @@ def calibrate_losses(
             number = clocks.num_count_blocks
             terms = number if privatizer.counts == "blocks" else entry.uses
         families[letter] = FamilyNoise(
-            *spec.sensitivity(neighbours)[name],
+            *spec.sensitivity(asked.neighbours)[name],
             budget=entry.cost,
             scale=entry.scale,
             width=_sum_width(law, terms, number, privatizer.beta / len(entries)) * law.unit,
             deviation=math.sqrt(terms) * law.deviation * law.unit,
         )
-    forecast = replace(found, width_share=families["losses"].width / num_episodes)
+    forecast = replace(found, width_share=families["losses"].width / K)
     return Calibration(max(entry.uses for entry in stream.ledger), spec.grid, families, stream.guarantee, forecast)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import difflib
 import io
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +23,8 @@ from discreet.people.episodes import MDPSimulator
 from discreet.planning import occupancy, uniform_policy
 from discreet.runs import bounds, results, verdicts
 from discreet.runs.experiment import Experiment, Setting, generators, run_seeds
-from discreet.runs.report import Variation
 from discreet.runs.results import RunResult
+from discreet.runs.statistics import Variation
 from discreet.runs.verdicts import Row
 
 #: Constants are chosen on seeds from here on; tables are made of others.
@@ -50,11 +51,10 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A table, what it says of the claims, and how it is drawn."""
+class FigureOutcome:
+    """A table, and how it is drawn."""
 
     rows: tuple[Row, ...]
-    verdicts: tuple[str, ...]
     draw: Callable[[], Any] | None = None  # → a matplotlib figure
 
 
@@ -66,7 +66,8 @@ class Figure:
     title: str
     claim: str  # the paper's, in our words
     setting: str  # what is run here, and how constants were chosen
-    make: Callable[[Work, Advance], Outcome]
+    judge: Callable[[Sequence[Row]], tuple[str, ...]]  # what a table says of the claim
+    make: Callable[[Work, Advance], FigureOutcome]
     total: Callable[[Work], int]  # of runs
 
 
@@ -80,10 +81,40 @@ def figure(name: str) -> Figure:
 # Figure 4 of [WZCW23] -----------------------------------------------------------------------------------------------
 
 LEARNERS = {"value iteration": "heavy-ucbvi", "policy optimisation": "heavy-ucbpo"}
-#: The search for c, the scale of all bonuses: for practical forms around their defaults, for the printed one below 1.
-SCALES = {"pooled": (0.01, 0.03, 0.1, 0.3, 1.0), "printed": (0.001, 0.01, 0.1, 1.0)}
-SCALES["staged"] = SCALES["pooled"]
 EPSILONS = (0.5, 1.0)
+
+
+class Constants(NamedTuple):
+    """What is tuned: c scales all bonuses, the rate is policy optimisation's in multiples of the theorem's η."""
+
+    c: float
+    rate: float | None  # value iteration has none
+
+
+@dataclass(frozen=True)
+class Search:
+    """Every c with every rate, by regret on these seeds."""
+
+    scales: tuple[float, ...]
+    rates: tuple[float, ...]
+    seeds: tuple[int, ...] = TUNING_SEEDS
+
+    def constants(self, learner: str) -> tuple[Constants, ...]:
+        rates = self.rates if learner == "policy optimisation" else (None,)
+        return tuple(itertools.starmap(Constants, itertools.product(self.scales, rates)))
+
+    def __str__(self) -> str:
+        scales, rates = (", ".join(f"{x:g}" for x in values) for values in (self.scales, self.rates))
+        seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"seeds {self.seeds[0]} to {self.seeds[-1]}"
+        return f"c in {{{scales}}} and, for policy optimisation, η in {{{rates}}} times the theorem's, on {seeds}"
+
+
+#: For practical forms around their defaults; for the printed one, which is slow, from the theorem on, on one seed.
+SEARCHES = {
+    "pooled": Search((0.01, 0.03, 0.1, 0.3, 1.0), (3.0, 10.0, 30.0, 100.0, 300.0)),
+    "printed": Search((0.001, 0.01, 0.1, 1.0), (1.0, 100.0), TUNING_SEEDS[:1]),
+}
+QUICK = Search((0.03, 0.1, 0.3), (10.0, 30.0, 100.0))
 
 
 @dataclass(frozen=True)
@@ -95,7 +126,10 @@ class Cell:
     model: str  # none, joint, local
     epsilon: float | None
 
-    def experiment(self, episodes: int, scale: float) -> Experiment:
+    def search(self, quick: bool) -> Search:
+        return SEARCHES["printed"] if self.form == "printed" else QUICK if quick else SEARCHES["pooled"]
+
+    def experiment(self, episodes: int, constants: Constants) -> Experiment:
         name, budget = LEARNERS[self.learner], {}
         if self.model != "none":
             name, budget = f"private-{name}", {"epsilon": self.epsilon, "model": self.model}
@@ -106,7 +140,8 @@ class Cell:
             episodes=episodes,
             pooled=self.form == "pooled",
             mode="paper" if self.form == "printed" else "practical",
-            confidence_scale=scale,
+            confidence_scale=constants.c,
+            rate_scale=constants.rate,
             reward_law="alpha-stable",
             alpha=2.0,
             **budget,  # type: ignore[arg-type]
@@ -141,13 +176,13 @@ def kept(experiment: Experiment, seeds: Sequence[int], work: Work, advance: Adva
     return [found[seed] for seed in seeds]
 
 
-def tuned(cell: Cell, episodes: int, work: Work, advance: Advance) -> float:
-    """The scale with the least mean regret on the tuning seeds."""
-    regret = {}
-    for scale in SCALES[cell.form]:
-        rows = kept(cell.experiment(episodes, scale), TUNING_SEEDS, work, advance)
-        regret[scale] = math.fsum(float(row.regret[-1]) for row in rows)
-    return min(regret, key=lambda scale: regret[scale])
+def tuned(cell: Cell, episodes: int, work: Work, advance: Advance) -> Constants:
+    """The constants with the least mean regret on the tuning seeds; the first of those that are equally good."""
+    search, regret = cell.search(work.quick), {}
+    for constants in search.constants(cell.learner):
+        rows = kept(cell.experiment(episodes, constants), search.seeds, work, advance)
+        regret[constants] = math.fsum(float(row.regret[-1]) for row in rows)
+    return min(regret, key=lambda constants: regret[constants])
 
 
 def late_ratio(run: RunResult) -> float:
@@ -157,21 +192,22 @@ def late_ratio(run: RunResult) -> float:
     return (float(run.regret[-1]) - before) / (run.random_regret / 2)
 
 
-def heavy_row(cell: Cell, scale: float, runs: Sequence[RunResult]) -> Row:
+def heavy_row(cell: Cell, constants: Constants, runs: Sequence[RunResult]) -> Row:
     measured = {
         "regret": [float(run.regret[-1]) for run in runs],
         "ratio": [float(run.regret[-1]) / run.random_regret for run in runs],
         "late": [late_ratio(run) for run in runs],
     }
     episodes = int(runs[0].checkpoints[-1])
-    return {**asdict(cell), "c": scale, "seeds": len(runs), **spread(measured), **hidden(cell, episodes)}
+    counted = {"seeds": len(runs), **spread(measured), **hidden(cell, episodes)}
+    return {**asdict(cell), **constants._asdict(), **counted}
 
 
 @cache
 def hidden(cell: Cell, episodes: int) -> Mapping[str, float]:
     """How often the random policy visits the pair that pays most, at its best step, and the sd of that count's noise
     if all users come in one epoch (printed: in the tree that releases every episode)."""
-    setting = Setting.of(cell.experiment(episodes, 1.0))
+    setting = Setting.of(cell.experiment(episodes, Constants(1.0, None)))
     mdp, triple, (environment, noise) = setting.mdp, setting.triple(0), generators(0)
     anywhere = uniform_policy((mdp.horizon, mdp.num_states, mdp.num_actions))
     privatizer: Any = triple.privatizer  # of counts, with thresholds
@@ -201,17 +237,18 @@ def _heavy_episodes(work: Work) -> int:
 
 
 def _heavy_total(work: Work) -> int:
-    return sum(len(TUNING_SEEDS) * len(SCALES[cell.form]) + len(work.seeds) for cell in cells(work.quick))
+    searches = ((cell, cell.search(work.quick)) for cell in cells(work.quick))
+    return sum(len(x.seeds) * len(x.constants(cell.learner)) + len(work.seeds) for cell, x in searches)
 
 
-def _heavy(work: Work, advance: Advance) -> Outcome:
+def _heavy(work: Work, advance: Advance) -> FigureOutcome:
     K, rows, curves = _heavy_episodes(work), [], {}
     for cell in cells(work.quick):
-        scale = tuned(cell, K, work, advance)
-        runs = kept(cell.experiment(K, scale), work.seeds, work, advance)
-        rows.append(heavy_row(cell, scale, runs))
+        constants = tuned(cell, K, work, advance)
+        runs = kept(cell.experiment(K, constants), work.seeds, work, advance)
+        rows.append(heavy_row(cell, constants, runs))
         curves[cell] = runs
-    return Outcome(tuple(rows), verdicts.heavy(rows), lambda: _draw_heavy(curves))
+    return FigureOutcome(tuple(rows), lambda: _draw_heavy(curves))
 
 
 def _draw_heavy(curves: Mapping[Cell, Sequence[RunResult]]) -> Any:
@@ -350,16 +387,19 @@ def linear_row(fit: Fit, rows: Sequence[Row]) -> Row:
     return {**asdict(fit), "seeds": len(rows), **spread(measured), "random_gap": rows[0]["random_gap"]}
 
 
-def _linear(panel: str) -> Callable[[Work, Advance], Outcome]:
-    def make(work: Work, advance: Advance) -> Outcome:
+def _linear(panel: str) -> Callable[[Work, Advance], FigureOutcome]:
+    def make(work: Work, advance: Advance) -> FigureOutcome:
         chosen = list(fits(panel, work))
         found = kept_fits([(fit, seed) for fit in chosen for seed in work.seeds], work, advance)
         values = {fit: [found[fit, seed] for seed in work.seeds] for fit in chosen}
         rows = tuple(linear_row(fit, mine) for fit, mine in values.items())
-        last = verdicts.linear_order if panel == "a" else verdicts.linear_budgets
-        return Outcome(rows, (*verdicts.linear_price(rows), *last(rows)), lambda: _draw_linear(values))
+        return FigureOutcome(rows, lambda: _draw_linear(values))
 
     return make
+
+
+def _judged_linear(last: Callable[[Sequence[Row]], tuple[str, ...]]) -> Callable[[Sequence[Row]], tuple[str, ...]]:
+    return lambda rows: (*verdicts.linear_summary(rows), *last(rows), *verdicts.linear_price(rows))
 
 
 def _draw_linear(values: Mapping[Fit, Sequence[Row]]) -> Any:
@@ -392,15 +432,16 @@ class Line:
     learner: str
     theorem: theory.Theorem
     models: tuple[str, ...] = ("joint", "local")
+    bonus: str | None = None
 
 
 REWARDS, SEEN, MET = "bounded rewards", "all losses seen", "losses on the way"
 STOCHASTIC = (
-    Line(REWARDS, "PUCB", theory.private_ucb_po, ("joint",)),
-    Line(REWARDS, "LDP-OBI", theory.private_ucb_po, ("local",)),
-    Line(REWARDS, "Private-UCB-PO", theory.private_ucb_po),
-    Line(REWARDS, "Private-UCB-VI", theory.private_ucb_vi),
-    Line(REWARDS, "DP-UCBVI", theory.dp_ucbvi_private),
+    Line(REWARDS, "PUCB", theory.private_ucb_po, ("joint",), "Hoeffding"),
+    Line(REWARDS, "LDP-OBI", theory.private_ucb_po, ("local",), "Hoeffding"),
+    Line(REWARDS, "Private-UCB-PO", theory.private_ucb_po, bonus="Hoeffding"),
+    Line(REWARDS, "Private-UCB-VI", theory.private_ucb_vi, bonus="Hoeffding"),
+    Line(REWARDS, "DP-UCBVI", theory.dp_ucbvi_private, bonus="Bernstein"),
     Line(REWARDS, "every learner", theory.no_learner),
 )
 ADVERSARIAL = (
@@ -411,13 +452,14 @@ ADVERSARIAL = (
 )
 
 
-def promise(setting: str, learner: str, theorem: theory.Theorem, case: bounds.Case) -> Row:
+def promise(line: Line, case: bounds.Case) -> Row:
     """One entry of a table: the bound, what is true of every policy, and from how many users on it says something."""
-    found = theorem(case.facts)
-    start = theory.informative_from(theorem, case.at, case.largest) if found.kind == "upper" else None
+    found = line.theorem(case.facts)
+    start = theory.informative_from(line.theorem, case.at, case.largest) if found.kind == "upper" else None
     return {
-        "setting": setting,
-        "learner": learner,
+        "setting": line.setting,
+        "learner": line.learner,
+        "bonus": line.bonus,
         "model": case.facts.model,
         "kind": found.kind,
         "formula": " + ".join(term.formula for term in found.terms),
@@ -430,15 +472,15 @@ def promise(setting: str, learner: str, theorem: theory.Theorem, case: bounds.Ca
 
 
 def _theorems(lines: Sequence[Line], name: str, env: str | None) -> dict[str, Any]:
-    def make(work: Work, advance: Advance) -> Outcome:
+    def make(work: Work, advance: Advance) -> FigureOutcome:
         rows = []
         for line in lines:
             for model in line.models:
                 for users in work.sizes or (20_000, 1_000_000):
                     case = bounds.case(name, env=env, episodes=users, model=model)
-                    rows.append(promise(line.setting, line.learner, line.theorem, case))
+                    rows.append(promise(line, case))
             advance(1)
-        return Outcome(tuple(rows), verdicts.promises(rows))
+        return FigureOutcome(tuple(rows))
 
     return {"make": make, "total": lambda work: len(lines)}
 
@@ -460,9 +502,9 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
                 "under joint privacy the price of privacy becomes negligible as episodes go by, under local "
                 "privacy it stays high, and a smaller ε costs more",
                 "RiverSwim, 6 states, horizon 20, symmetric α-stable rewards with α = 2; printed = staged with the "
-                "paper's constants × c, staged and pooled = our practical form; c searched per curve in "
-                f"{SCALES['pooled']} (printed: {SCALES['printed']}; quick: printed left out) by regret on seeds "
-                f"{TUNING} to {TUNING_SEEDS[-1]}; the rate of policy optimisation is not searched",
+                "paper's constants × c, staged and pooled = our practical form; for each curve the constants of "
+                f"least regret, {SEARCHES['pooled']} (printed: {SEARCHES['printed']}; quick: {QUICK}, not printed)",
+                lambda rows: (*verdicts.heavy_summary(rows), *verdicts.heavy(rows)),
                 _heavy,
                 _heavy_total,
             ),
@@ -473,6 +515,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
                 "PEVI, which is not private",
                 f"{_LINEAR}; ρ = 1; pevi tuned is PEVI with {PEVI_FACTOR:g} of its penalty, searched in .01, .003, "
                 ".001, .0003 and 0 on seeds 5000 to 5004 of instance 0",
+                _judged_linear(verdicts.linear_order),
                 _linear("a"),
                 lambda work: len(list(fits("a", work))) * len(work.seeds),
             ),
@@ -481,6 +524,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
                 "[QW22] Figure 1(b): gaps of DP-VAPVI with several budgets",
                 "the larger the budget, the nearer DP-VAPVI is to VAPVI, to which it converges as logs grow",
                 f"{_LINEAR}, so that ρ is one of {', '.join(f'{rho:g}' for rho in BUDGETS)} here",
+                _judged_linear(verdicts.linear_budgets),
                 _linear("b"),
                 lambda work: len(list(fits("b", work))) * len(work.seeds),
             ),
@@ -489,6 +533,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
                 "[QW23] Table 1: regret bounds under joint and local privacy",
                 "DP-UCBVI has the best regret, and under joint privacy matches the lower bound up to lower orders",
                 "S = 6, A = 2, H = 20, ε = 1; no run, computed from the theorems",
+                verdicts.promises,
                 **_theorems(STOCHASTIC, "dp-ucbvi", None),
             ),
             Figure(
@@ -497,6 +542,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
                 "regret grows like √K under joint and local privacy, and privacy costs a lower order with all losses "
                 "seen under joint privacy",
                 "the environment layered with its C_M, ε = 1; no run, computed from the theorems",
+                verdicts.promises,
                 **_theorems(ADVERSARIAL, "private-uc-o-reps", "layered"),
             ),
         )
@@ -516,20 +562,33 @@ def as_csv(rows: Sequence[Row]) -> str:
     return text.getvalue()
 
 
-def written(chosen: Figure, outcome: Outcome, out: Path) -> list[Path]:
+def from_csv(text: str) -> list[Row]:
+    """The table again, with its numbers: the inverse of `as_csv`."""
+
+    def value(cell: str) -> Any:
+        if cell in ("", "True", "False"):
+            return {"": None, "True": True, "False": False}[cell]
+        for kind in (int, float):
+            try:
+                return kind(cell)
+            except ValueError:
+                continue
+        return cell
+
+    return [{name: value(cell) for name, cell in row.items()} for row in csv.DictReader(io.StringIO(text))]
+
+
+def written(chosen: Figure, outcome: FigureOutcome, out: Path) -> list[Path]:
     """The table as CSV, the claim and the verdict as text, and the picture; each there in full or not at all."""
-    text = [chosen.title, "", f"Claim: {chosen.claim}.", f"Here: {chosen.setting}.", "", *outcome.verdicts, ""]
+    text = [chosen.title, "", f"Claim: {chosen.claim}.", f"Here: {chosen.setting}.", ""]
+    text += [*chosen.judge(outcome.rows), ""]
     parts: dict[str, Callable[[Path], object]] = {
         "csv": lambda path: path.write_text(as_csv(outcome.rows)),
         "txt": lambda path: path.write_text("\n".join(text)),
     }
     if (draw := outcome.draw) is not None:
-        parts["png"] = lambda path: draw().savefig(path, format="png", dpi=150)
+        parts["png"] = lambda path: draw().savefig(path, format="png", dpi=80)
     made = []
     for ending, write in parts.items():
-        path = results.prepare(out) / f"{chosen.name}.{ending}"
-        part = path.with_name(f".{path.name}.part")
-        write(part)
-        part.replace(path)
-        made.append(path)
+        made.append(results.replaced(results.prepare(out) / f"{chosen.name}.{ending}", write))
     return made

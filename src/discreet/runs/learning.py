@@ -45,6 +45,7 @@ def learn(
     *,
     epsilon: float | None = None,
     delta: float = 0.0,
+    rho: float | None = None,
     model: str | None = None,
     neighbours: Neighbours | None = None,
     pooled: bool = False,
@@ -68,7 +69,8 @@ def learn(
     place: dict[str, Any] = (
         {} if people is not None else {"env": users, "horizon": horizon}
     )  # a stand-in, or the model
-    budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "model": model, "neighbours": neighbours}
+    budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    budget |= {"model": model, "neighbours": neighbours}
     said = Experiment(algorithm, episodes=episodes, pooled=pooled, **place, **budget, **options).resolved
     if said.entry.heavy and reward_range is not None:
         raise ValueError(f"{said.entry.name} takes rewards without a bound; leave reward_range out")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,29 +12,15 @@ import numpy as np
 
 from discreet.mdp import Floats, Ints
 from discreet.privacy.accounting import Guarantee
-from discreet.runs import results
+from discreet.runs import results, statistics
 from discreet.runs.results import RunResult
+from discreet.runs.statistics import Variation
 
 #: File endings that `plot` writes.
 FORMATS = (".pdf", ".png", ".svg")
 #: After so many curves the colours repeat, and the line style changes.
 COLOURS = 10
 PANEL = ("env", "states", "horizon", "instance")
-
-
-@dataclass(frozen=True)
-class Variation:
-    """How a number varies over seeds. `sd` divides by n−1 and does not exist for one seed."""
-
-    mean: float
-    sd: float | None
-    median: float
-    worst: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Variation:
-        sd = statistics.stdev(values) if len(values) > 1 else None
-        return cls(statistics.fmean(values), sd, statistics.median(values), max(values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +52,7 @@ class Curve:
     mean: Floats
     low: Floats
     high: Floats
+    gap: float  # of the last policy, mean over seeds
 
 
 def summaries(rows: Iterable[RunResult]) -> list[Summary]:
@@ -89,7 +75,7 @@ def _summary(label: str, rows: tuple[RunResult, ...]) -> Summary:
         Variation.of(ratios) if ratios else None,
         Variation.of(gaps) if gaps else None,
         Variation.of([float(row.regret[-1]) for row in rows]),
-        statistics.median(rates) if rates else None,
+        float(statistics.median(rates)) if rates else None,
     )
 
 
@@ -105,7 +91,9 @@ def _varies(name: str, settings: Sequence[Mapping[str, Any]]) -> bool:
     said = {repr(value) for values in settings if (value := values.get(name)) is not None and value is not False}
     own = {(values["algorithm"], repr(values.get(name))) for values in settings}
     learners = {values["algorithm"] for values in settings}
-    return len(said) > 1 or len(own) > len(learners) or (name == "epsilon" and len(settings) > 1 and bool(said))
+    return (
+        len(said) > 1 or len(own) > len(learners) or (name in ("epsilon", "rho") and len(settings) > 1 and bool(said))
+    )
 
 
 def _label(values: Mapping[str, Any], varying: Sequence[str]) -> str:
@@ -116,8 +104,8 @@ def _label(values: Mapping[str, Any], varying: Sequence[str]) -> str:
             continue
         if isinstance(value, bool):
             parts += [name.replace("_", " ")] if value else []
-        elif name == "epsilon":
-            parts.append(f"ε = {value:g}")
+        elif name in ("epsilon", "rho"):
+            parts.append(f"{'ε' if name == 'epsilon' else 'ρ'} = {value:g}")
         elif name == "delta":
             parts += [f"δ = {value:g}"] if value else []
         elif isinstance(value, str):
@@ -125,6 +113,166 @@ def _label(values: Mapping[str, Any], varying: Sequence[str]) -> str:
         else:
             parts.append(f"{name.replace('_', ' ')} {value:g}")
     return ", ".join(parts)
+
+
+# Tables of many environments ----------------------------------------------------------------------------------------
+
+ALL = "all environments"
+
+
+def of_role(rows: Iterable[RunResult], role: str = "reporting") -> list[RunResult]:
+    """Runs that may be reported: all but those whose seed was for tuning; or those alone."""
+    return [row for row in rows if (row.role == "tuning") == (role == "tuning")]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """One learner with one setting, wherever it ran."""
+
+    label: str
+    rows: tuple[RunResult, ...]
+
+    def scores(self, measure: str = "regret_ratio") -> dict[str, dict[int, float]]:
+        """Environment → seed → score, as `statistics` takes it; secure runs have negative numbers for seeds."""
+        found: dict[str, dict[int, float]] = {}
+        for title, rows in panels(self.rows).items():
+            secure = itertools.count(-1, -1)
+            scored = ((row.seed, getattr(row, measure)) for row in rows)
+            known = {next(secure) if seed is None else seed: value for seed, value in scored if value is not None}
+            if known:
+                found[title] = known
+        return found
+
+
+def grouped(rows: Iterable[RunResult]) -> list[Group]:
+    """Runs by everything but their environment and seed."""
+    groups: dict[tuple[tuple[str, str], ...], list[RunResult]] = {}
+    for row in rows:
+        key = tuple((name, repr(value)) for name, value in row.settings.items() if name not in PANEL)
+        groups.setdefault(key, []).append(row)
+    settings = {
+        str(number): {name: value for name, value in each[0].settings.items() if name not in PANEL}
+        for number, each in enumerate(groups.values())
+    }
+    labels = distinct_labels(settings)
+    return [Group(labels[str(number)], tuple(each)) for number, each in enumerate(groups.values())]
+
+
+def table(rows: Iterable[RunResult]) -> list[dict[str, Any]]:
+    """One line per environment and learner, the best first, then the learners over all environments.
+
+    `low` and `high` end the interval of the interquartile mean, stratified by environment.
+    """
+    groups = grouped(rows)
+    places = dict.fromkeys(title for title in sorted({t for group in groups for t in panels(group.rows)}))
+    lines = [_line(title, group, [title]) for title in places for group in groups if title in panels(group.rows)]
+    if len(places) > 1:
+        lines += [_line(ALL, group, list(places)) for group in groups]
+    order = {title: number for number, title in enumerate([*places, ALL])}
+    return sorted(lines, key=lambda line: (order[line["environment"]], _last(line["iqm"]), line["learner"]))
+
+
+def _last(value: float | None) -> float:
+    return np.inf if value is None else value
+
+
+def _line(title: str, group: Group, places: Sequence[str]) -> dict[str, Any]:
+    inside = panels(group.rows)
+    promise = group.rows[0].guarantee
+    ratios, gaps = (
+        [list(scores[place].values()) for place in places if place in scores]
+        for scores in (group.scores(), group.scores("final_gap"))
+    )
+    return {
+        "environment": title,
+        "learner": group.label,
+        "privacy": promise.model,
+        "epsilon": promise.epsilon if promise.epsilon < np.inf else None,
+        "runs": sum(len(inside.get(place, ())) for place in places),
+        "environments": sum(place in inside for place in places),
+        **_numbers(ratios),
+        **{f"gap_{name}": value for name, value in _numbers(gaps).items()},
+    }
+
+
+def _numbers(strata: Sequence[Sequence[float]]) -> dict[str, float | None]:
+    names = ("mean", "sd", "median", "worst", "iqm", "low", "high")
+    if not strata:
+        return dict.fromkeys(names)
+    found = Variation.of([value for values in strata for value in values])
+    low, high = statistics.bootstrap(strata) or (None, None)
+    numbers = (found.mean, found.sd, found.median, found.worst, found.iqm, low, high)
+    return dict(zip(names, numbers, strict=True))
+
+
+#: What a problem is made of beside its environment, and what a promise is made of.
+_PROBLEM = ("episodes", "discount", "reward_law", *("alpha", "df", "tail_index"), "adversary")
+_PROMISE = ("epsilon", "delta", "rho", "model")
+
+
+def against(rows: Iterable[RunResult], baseline: str, measure: str = "regret_ratio") -> list[dict[str, Any]]:
+    """Every learner against one of them: differences at equal environment and seed, and who is better how often.
+
+    `baseline` is a learner, met where the problem (and, if it had several, the budget) is the same; or a label.
+    """
+    groups = grouped(rows)
+    exact = [group for group in groups if group.label == baseline]
+    named = exact or [group for group in groups if group.rows[0].settings["algorithm"] == baseline]
+    if not named:
+        raise ValueError(f"nobody here is {baseline!r}; choose one of: {_labels(groups)}")
+    lines = []
+    for group in groups:
+        if group in named:
+            continue
+        theirs = exact or _alike(group, named)
+        if len(theirs) > 1:
+            raise ValueError(f"{baseline!r} ran with several settings; choose one of: {_labels(theirs)}")
+        lines += [line for other in theirs if (line := _difference(group, other, measure)) is not None]
+    return sorted(lines, key=lambda line: (line["difference"], line["learner"]))
+
+
+def _labels(groups: Iterable[Group]) -> str:
+    return "; ".join(sorted(group.label for group in groups))
+
+
+def _alike(group: Group, others: Sequence[Group]) -> list[Group]:
+    """Those that met the same problem; of several, those that promise the same."""
+
+    def same(names: Sequence[str], among: Sequence[Group]) -> list[Group]:
+        mine = group.rows[0].settings
+        return [one for one in among if all(one.rows[0].settings.get(n) == mine.get(n) for n in names)]
+
+    found = same(_PROBLEM, others)
+    return found if len(found) < 2 else same(_PROMISE, found) or found
+
+
+def _seeded(scores: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:
+    """Without secure runs, of which no two belong together."""
+    return {place: {seed: score for seed, score in each.items() if seed >= 0} for place, each in scores.items()}
+
+
+def _difference(group: Group, other: Group, measure: str) -> dict[str, Any] | None:
+    ours, theirs = group.scores(measure), other.scores(measure)
+    difference, better = statistics.paired(_seeded(ours), _seeded(theirs)), statistics.improvement(ours, theirs)
+    if difference is None or better is None:
+        return None
+    low, high = difference.interval or (None, None)
+    least, most = better.interval or (None, None)
+    return {
+        "learner": group.label,
+        "against": other.label,
+        "environments": better.environments,
+        "pairs": difference.pairs,
+        "difference": difference.mean,
+        "low": low,
+        "high": high,
+        "probability": better.probability,
+        "probability_low": least,
+        "probability_high": most,
+    }
+
+
+# Curves and pictures ------------------------------------------------------------------------------------------------
 
 
 def curves(rows: Iterable[RunResult]) -> list[Curve]:
@@ -136,7 +284,9 @@ def _curve(summary: Summary) -> Curve:
     episodes = summary.rows[0].checkpoints
     # Values may be losses, so the random policy's regret decides, not the order of the two values.
     ratios = np.array([row.regret / (episodes * row.random_regret / episodes[-1]) for row in summary.rows])
-    return Curve(summary.label, episodes, ratios.mean(axis=0), ratios.min(axis=0), ratios.max(axis=0))
+    assert summary.gap is not None
+    spread = ratios.mean(axis=0), ratios.min(axis=0), ratios.max(axis=0)
+    return Curve(summary.label, episodes, *spread, summary.gap.mean)
 
 
 def panels(rows: Iterable[RunResult]) -> dict[str, list[RunResult]]:
@@ -159,15 +309,23 @@ def plot(folder: str | Path, out: str | Path) -> Path:
     path = Path(out)
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"cannot draw to {str(path)!r}: its ending must be one of {', '.join(FORMATS)}")
+    rows = reportable(folder)
+    if path.resolve().is_relative_to(Path(folder).resolve()):
+        raise ValueError(f"{str(path)!r} lies among the results, which are one table; choose another folder")
+    results.prepare(path.parent)
+    figure = _figure(panels(rows))
+    form = path.suffix.lower().removeprefix(".")
+    return results.replaced(path, lambda part: figure.savefig(part, format=form, dpi=150))
+
+
+def reportable(folder: str | Path) -> list[RunResult]:
+    """The runs of a folder that may be reported; refused where there are none."""
     rows = results.read(folder)
     if not rows:
         raise ValueError(f"there are no results in {str(folder)!r}; make some with `discreet run … --out {folder}`")
-    results.prepare(path.parent)
-    figure = _figure(panels(rows))
-    part = path.with_name(f".{path.name}.part")
-    figure.savefig(part, format=path.suffix.lower().removeprefix("."), dpi=150)
-    part.replace(path)
-    return path
+    if not (found := of_role(rows)):
+        raise ValueError(f"all seeds in {str(folder)!r} are for tuning, and none may be reported; run others")
+    return found
 
 
 def _figure(groups: Mapping[str, Sequence[RunResult]]) -> Any:
@@ -187,9 +345,13 @@ def _figure(groups: Mapping[str, Sequence[RunResult]]) -> Any:
             style = ("-", "--", ":")[number // COLOURS % 3]
             (line,) = axes.plot(curve.episodes, curve.mean, style, linewidth=1.8, label=curve.label)
             axes.fill_between(curve.episodes, curve.low, curve.high, color=line.get_color(), alpha=0.18, linewidth=0)
+            axes.scatter(
+                curve.episodes[-1:], [curve.gap], marker="x", color=line.get_color(), clip_on=False, zorder=3
+            )
         axes.set_ylim(bottom=0.0)
         beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if len(drawn) > 6 else {}
-        legend = {"title": "mean, and range over seeds", "title_fontsize": "small", **beside}
+        title_of = "mean, and range over seeds\n× gap of the last policy"
+        legend = {"title": title_of, "title_fontsize": "small", **beside}
         _finish(axes, title, "regret so far / regret of the random policy", legend)
     for (title, rows), axes in zip(against.items(), panel, strict=False):
         for summary in summaries(rows):

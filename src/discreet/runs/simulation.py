@@ -26,6 +26,8 @@ from discreet.session import Epoch, Session
 CHUNK = 16_384
 #: Epochs, and people, after which what was played is handed over: the clock is read that often.
 BATCH, PORTION = 64, 2048
+#: Numbers in the policies of such epochs: with very many states fewer epochs wait.
+HELD = 1 << 23
 #: Who comes next: at most so many people (the number) of an epoch; None when nobody comes any more.
 Arrivals: TypeAlias = Callable[[Epoch, int], tuple[Any, ...] | None]
 
@@ -68,10 +70,17 @@ def play(session: Session, arrive: Arrivals, clock: Clock) -> Iterator[Epoch]:
     """
     coming = True
     while coming and not session.ended:
-        played, start = list[Epoch](), session.done
+        played, start, held = list[Epoch](), session.done, 0
         with clock:
-            while coming and not session.ended and len(played) < BATCH and session.done - start < PORTION:
+            while (
+                coming
+                and not session.ended
+                and len(played) < BATCH
+                and session.done - start < PORTION
+                and held < HELD
+            ):
                 played.append(session.announce())
+                held += played[-1].plan.policy.size
                 while coming and session.room:
                     people = arrive(played[-1], session.room)
                     if people is None:

@@ -53,25 +53,83 @@ def heavy(rows: Sequence[Row]) -> tuple[str, ...]:
                 f"{where}: nothing is learned even without privacy ({twin['late']:.3f}), so nothing is compared."
             )
             continue
-        told += _joint(where, twin, [row for row in mine if row["model"] == "joint"])
-        told += _local(where, twin, [row for row in mine if row["model"] == "local"])
-        for model in ("joint", "local"):
-            told += _budgets(where, model, [row for row in mine if row["model"] == model])
+        told += [_priced(where, twin, row) for model in CLAIMS for row in mine if row["model"] == model]
+        told += [_budgets(where, pair) for pair in _pairs(mine)]
     return tuple(told)
 
 
-def _joint(where: str, twin: Row, rows: Sequence[Row]) -> list[str]:
+def price(twin: Row, row: Row) -> str:
+    """Of privacy, in the second half of the episodes: nothing learned, negligible, or high."""
+    if row["late"] >= NOTHING:
+        return "nothing learned"
+    return "negligible" if row["late"] - twin["late"] <= NEGLIGIBLE else "high"
+
+
+def heavy_summary(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The three claims, counted over the curves of each form."""
     told = []
-    for row in rows:
-        head, price = f"{where}, joint, ε = {row['epsilon']:g}:", row["late"] - twin["late"]
-        measured = f"{row['late']:.3f} in the second half, {twin['late']:.3f} without privacy"
-        if row["late"] >= NOTHING:
-            told.append(f"{head} does not come out, nothing is learned under privacy ({measured}){_why(row)}.")
-        elif price <= NEGLIGIBLE:
-            told.append(f"{head} comes out, the price is negligible at the end ({measured}).")
-        else:
-            told.append(f"{head} does not come out, the price is not negligible at the end ({measured}).")
-    return told
+    for (form,), mine in groups(rows, "form").items():
+        prices: dict[str, list[str]] = {"joint": [], "local": []}
+        orders = []
+        for (_,), curves in groups(mine, "learner").items():
+            twin = one(curves, model="none")
+            if twin is None or twin["late"] >= NOTHING:
+                continue
+            for model, found in prices.items():
+                found += [price(twin, row) for row in curves if row["model"] == model]
+            orders += [order(low, high, "ratio") for low, high in _pairs(curves) if not _nothing(low, high)]
+        joint, local = prices["joint"], prices["local"]
+        told.append(
+            f"{form}: under joint privacy the price is negligible at the end in {joint.count('negligible')} of "
+            f"{len(joint)} curves, and nothing is learned in {joint.count('nothing learned')}; under local privacy "
+            f"it stays high in {len(local) - local.count('negligible')} of {len(local)}, because nothing is learned "
+            f"in {local.count('nothing learned')}; a smaller budget clearly costs more in {orders.count('more')} of "
+            f"{len(orders)} pairs in which anything is learned."
+        )
+    return tuple(told)
+
+
+def order(one: Row, other: Row, name: str) -> str:
+    """Whether the first has clearly more, clearly less, or neither."""
+    return "more" if clearly_more(one, other, name) else "less" if clearly_more(other, one, name) else "neither"
+
+
+def _pairs(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """The least and the largest budget of each model."""
+    found = []
+    for model in ("joint", "local"):
+        mine = [row for row in rows if row["model"] == model]
+        if len(mine) > 1:
+            by_budget = sorted(mine, key=lambda row: row["epsilon"])
+            found.append((by_budget[0], by_budget[-1]))
+    return found
+
+
+def _nothing(*rows: Row) -> bool:
+    return all(row["ratio"] >= NOTHING for row in rows)
+
+
+#: What a price means for the claim about its model.
+CLAIMS = {
+    "joint": {
+        "nothing learned": "does not come out, nothing is learned under privacy",
+        "negligible": "comes out, the price is negligible at the end",
+        "high": "does not come out, the price is not negligible at the end",
+    },
+    "local": {
+        "nothing learned": "the price stays high, for nothing is learned",
+        "negligible": "does not come out, the price is negligible",
+        "high": "comes out, the price stays high",
+    },
+}
+
+
+def _priced(where: str, twin: Row, row: Row) -> str:
+    found, model = price(twin, row), row["model"]
+    beside = f", {twin['late']:.3f} without privacy" if model == "joint" else ""
+    measured = f"({row['late']:.3f} in the second half{beside})"
+    why = _why(row) if found == "nothing learned" else ""
+    return f"{where}, {model}, ε = {row['epsilon']:g}: {CLAIMS[model][found]} {measured}{why}."
 
 
 def _why(row: Row) -> str:
@@ -80,60 +138,76 @@ def _why(row: Row) -> str:
     return f"; the random policy visits the pair that pays most {count} times, under noise of sd {noise}"
 
 
-def _local(where: str, twin: Row, rows: Sequence[Row]) -> list[str]:
-    told = []
-    for row in rows:
-        head, price = f"{where}, local, ε = {row['epsilon']:g}:", row["late"] - twin["late"]
-        measured = f"{row['late']:.3f} in the second half"
-        if row["late"] >= NOTHING:
-            told.append(f"{head} the price stays high, for nothing is learned ({measured}){_why(row)}.")
-        elif price > NEGLIGIBLE:
-            told.append(f"{head} comes out, the price stays high ({measured}).")
-        else:
-            told.append(f"{head} does not come out, the price is negligible ({measured}).")
-    return told
-
-
-def _budgets(where: str, model: str, rows: Sequence[Row]) -> list[str]:
-    if len(rows) < 2:
-        return []
-    low, high = min(rows, key=lambda row: row["epsilon"]), max(rows, key=lambda row: row["epsilon"])
-    pair = f"{low['ratio']:.3f} at ε = {low['epsilon']:g}, {high['ratio']:.3f} at ε = {high['epsilon']:g}"
-    if min(low["ratio"], high["ratio"]) >= NOTHING:
+def _budgets(where: str, pair: tuple[Row, Row]) -> str:
+    low, high = pair
+    measured = f"{low['ratio']:.3f} at ε = {low['epsilon']:g}, {high['ratio']:.3f} at ε = {high['epsilon']:g}"
+    told = {
+        "more": "a smaller budget costs more, as claimed",
+        "less": "a smaller budget costs less, against the claim",
+        "neither": "the budgets cannot be told apart over these seeds",
+    }
+    verdict = told[order(low, high, "ratio")]
+    if _nothing(low, high):
         verdict = "no order of budgets, for nothing is learned with any"
-    elif clearly_more(low, high, "ratio"):
-        verdict = "a smaller budget costs more, as claimed"
-    elif clearly_more(high, low, "ratio"):
-        verdict = "a smaller budget costs less, against the claim"
-    else:
-        verdict = "the budgets cannot be told apart over these seeds"
-    return [f"{where}, {model}: {verdict} ({pair})."]
+    return f"{where}, {low['model']}: {verdict} ({measured})."
 
 
 # Figure 1 of [QW22] -------------------------------------------------------------------------------------------------
 
 
+#: The largest log of the figure in print.
+PRINTED_USERS = 1000
+
+
+def judged(rows: Iterable[Row]) -> list[int]:
+    """The largest log that the printed figure has too, and the largest of all."""
+    sizes = {row["users"] for row in rows}
+    return sorted({max((n for n in sizes if n <= PRINTED_USERS), default=max(sizes)), max(sizes)})
+
+
+def convergence(row: Row, twin: Row) -> str:
+    """Of DP-VAPVI to VAPVI, which reads the same log."""
+    if twin["gap"] >= NOTHING * twin["random_gap"]:
+        return "nothing is learned even without privacy, so nothing has converged"
+    if row["gap"] >= NOTHING * row["random_gap"]:
+        return "does not converge to VAPVI, DP-VAPVI has learned nothing"
+    near = row["gap"] - twin["gap"] <= NEGLIGIBLE * row["random_gap"]
+    return "converges to VAPVI" if near else "does not converge to VAPVI at this size"
+
+
+def _beside(rows: Sequence[Row], users: int) -> list[tuple[Row, Row]]:
+    """DP-VAPVI beside the VAPVI of its instance and form, at one size."""
+    private = [row for row in rows if row["learner"] == "dp-vapvi" and row["users"] == users]
+    found = []
+    for row in private:
+        where = {name: row[name] for name in ("instance", "form", "users")}
+        if twin := one(rows, learner="vapvi", **where):
+            found.append((row, twin))
+    return found
+
+
 def linear_price(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Gaps of DP-VAPVI beside those of VAPVI, for the least and the largest log of each instance and form."""
+    """Gaps of DP-VAPVI beside those of VAPVI, for each instance, form and budget."""
     told: list[str] = []
-    for (instance, form), mine in groups(rows, "instance", "form").items():
-        for (rho,), private in groups((r for r in mine if r["learner"] == "dp-vapvi"), "rho").items():
-            pairs = [(row, twin) for row in private if (twin := one(mine, learner="vapvi", users=row["users"]))]
-            if not pairs:
-                continue
-            row, twin = max(pairs, key=lambda pair: pair[0]["users"])
-            extra = (row["gap"] - twin["gap"]) / row["random_gap"]
-            measured = f"{row['gap']:.3f} beside {twin['gap']:.3f}"
-            head = f"instance {instance}, {form}, ρ = {rho:g}, {row['users']:,} users:"
-            if twin["gap"] >= NOTHING * twin["random_gap"]:
-                verdict = "nothing is learned even without privacy, so nothing has converged"
-            elif row["gap"] >= NOTHING * row["random_gap"]:
-                verdict = "does not converge to VAPVI, DP-VAPVI has learned nothing"
-            elif extra <= NEGLIGIBLE:
-                verdict = "converges to VAPVI"
-            else:
-                verdict = "does not converge to VAPVI at this size"
-            told.append(f"{head} {verdict} (gap {measured}, random policy {row['random_gap']:.3f}).")
+    for users in judged(rows):
+        for row, twin in _beside(rows, users):
+            head = f"instance {row['instance']}, {row['form']}, ρ = {row['rho']:g}, {users:,} users:"
+            measured = f"gap {row['gap']:.3f} beside {twin['gap']:.3f}, random policy {row['random_gap']:.3f}"
+            told.append(f"{head} {convergence(row, twin)} ({measured}).")
+    return tuple(told)
+
+
+def linear_summary(rows: Sequence[Row]) -> tuple[str, ...]:
+    """How often DP-VAPVI has converged, by form and size."""
+    told = []
+    for form in dict.fromkeys(row["form"] for row in rows if row["learner"] == "dp-vapvi"):
+        mine = [row for row in rows if row["form"] == form]
+        counts = []
+        for users in judged(rows):
+            pairs = _beside(mine, users)
+            near = sum(convergence(*pair) == "converges to VAPVI" for pair in pairs)
+            counts.append(f"{near} of {len(pairs)} (instance, budget) pairs at {users:,} users")
+        told.append(f"DP-VAPVI ({form}) has converged to VAPVI in {' and '.join(counts)}.")
     return tuple(told)
 
 
@@ -160,16 +234,14 @@ def linear_order(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def linear_budgets(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Whether a larger budget brings DP-VAPVI nearer to VAPVI, at the largest log."""
+    """Whether a larger budget brings DP-VAPVI nearer to VAPVI."""
     told = []
     for (instance, form), mine in groups((r for r in rows if r["learner"] == "dp-vapvi"), "instance", "form").items():
-        most = max(row["users"] for row in mine)
-        chosen = sorted((row for row in mine if row["users"] == most), key=lambda row: row["rho"])
-        if len(chosen) < 2:
-            continue
-        gaps = ", ".join(f"{row['gap']:.3f} at ρ = {row['rho']:g}" for row in chosen)
-        verdict = _falling(chosen)
-        told.append(f"instance {instance}, {form}, {most:,} users: {verdict} ({gaps}).")
+        for users in judged(mine):
+            chosen = sorted((row for row in mine if row["users"] == users), key=lambda row: row["rho"])
+            if len(chosen) > 1:
+                gaps = ", ".join(f"{row['gap']:.3f} at ρ = {row['rho']:g}" for row in chosen)
+                told.append(f"instance {instance}, {form}, {users:,} users: {_falling(chosen)} ({gaps}).")
     return tuple(told)
 
 

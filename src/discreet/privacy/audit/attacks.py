@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -22,13 +22,11 @@ from discreet.privacy.audit.games import (
     AuditResult,
     CountTables,
     Game,
-    Plan,
+    ReleasePattern,
+    Settings,
     audited,
     counts_game,
-    gaussian_score,
-    laplace_loss,
-    laplace_score,
-    matches,
+    noisy_game,
 )
 from discreet.privacy.families import samplable
 from discreet.privacy.noise import NoiseSource
@@ -47,7 +45,7 @@ from discreet.privacy.trust.gains import (
     ReturnHistogram,
     noisy,
 )
-from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.local import LocalGaussian, LocalLaplace, LocalSampled
 from discreet.privacy.trust.noisy_max import noisy_max
 from discreet.privacy.trust.one_hot import OneHot
 from discreet.privacy.trust.shuffle import Shuffle
@@ -56,51 +54,37 @@ from discreet.releases.counts import PrivateCounts
 from discreet.releases.items import Items
 
 
-class Settings(NamedTuple):
-    """What an audit may vary; `users` and `delta` matter to mechanisms that have them."""
-
-    epsilon: float
-    horizon: int = 1
-    episodes: int = 4
-    states: int = 2
-    actions: int = 2
-    users: int = 1000
-    delta: float = 1e-6
-
-
 def _counts(
-    plan: Plan, make: Callable[[Settings], Privatizer[PrivateCounts]], delta: bool = False, exact: bool = True
+    pattern: ReleasePattern,
+    make: Callable[[Settings], Privatizer[PrivateCounts]],
+    delta: bool = False,
+    exact: bool = True,
 ) -> Callable[[Settings], Game]:
-    """`exact`: the plan says which noisy values make up the releases, so that what the pair costs is known."""
+    """`exact`: the pattern says which noisy values make up the releases, so that what the pair costs is known."""
 
     def game(s: Settings) -> Game:
-        found = counts_game(
-            make(s), s.epsilon, plan, s.horizon, s.episodes, s.states, s.actions, 0, s.delta if delta else 0.0
-        )
+        sizes = {"horizon": s.horizon, "episodes": s.episodes, "states": s.states, "actions": s.actions}
+        found = counts_game(make(s), s.epsilon, pattern, delta=s.delta if delta else 0.0, **sizes)
         return found if exact else replace(found, exact=None)
 
     return game
 
 
-def _local(calibration: Literal["true", "paper"]) -> Callable[[Settings], Game]:
+def _local(make: Callable[[Settings], LocalLaplace | LocalGaussian]) -> Callable[[Settings], Game]:
     """One user's report, replaced."""
 
     def game(s: Settings) -> Game:
         tables = CountTables(s.horizon, s.states, s.actions)
-        walks = tables.walks
-        privatizer = LocalLaplace(Budget.pure(s.epsilon), calibration=calibration)
+        walks, privatizer = tables.walks, make(s)
         stream = privatizer.open(tables.spec(), 1, NoiseSource.secure())
-        encoder = stream.encoder
+        encoder, gaussian = stream.encoder, privatizer.mechanism == "gaussian"
         visits, transitions, rewards = (entry.scale for entry in stream.ledger)
         scales = tables.by_table((visits, transitions, rewards))
 
         def views(world: int, trials: int, noise: NoiseSource) -> Floats:
             return encoder.randomise(walks[np.full(trials, world)], noise).astype(np.float64)
 
-        def scores(view: Floats) -> Floats:
-            return np.stack([laplace_score(view, walks, scales), matches(view, walks)], axis=1)
-
-        return Game(s.epsilon, views, scores, laplace_loss(walks, scales))
+        return noisy_game(s.epsilon, views, walks, scales, s.delta if gaussian else None)
 
     return game
 
@@ -151,12 +135,7 @@ def _one_hot(budget: Callable[[Settings], Budget]) -> Callable[[Settings], Game]
             values = stream.release().values.reshape(S, trials, -1)
             return np.ascontiguousarray(values.transpose(1, 0, 2)).reshape(trials, -1)
 
-        def scores(view: Floats) -> Floats:
-            likelihood = (gaussian_score if gaussian else laplace_score)(view, worlds, scales)
-            return np.stack([likelihood, matches(view, worlds)], axis=1)
-
-        exact = None if gaussian else laplace_loss(worlds, scales)
-        return Game(s.epsilon, views, scores, exact, s.delta if gaussian else 0.0)
+        return noisy_game(s.epsilon, views, worlds, scales, s.delta if gaussian else None)
 
     return game
 
@@ -214,26 +193,22 @@ def _comparison(s: Settings) -> Game:
         parts += [noisy(rows[:, [RETURN_BINS + i]], moments.noise, moments.scales[i], noise) for i in (0, 1)]
         return np.concatenate(parts, axis=1).astype(np.float64)
 
-    def scores(view: Floats) -> Floats:
-        return np.stack([laplace_score(view, both, scales), matches(view, both)], axis=1)
-
-    return Game(s.epsilon, views, scores)
+    return replace(noisy_game(s.epsilon, views, both, scales), exact=None)
 
 
 def _paper_losses(s: Settings) -> Game:
     """A user's whole loss table, S states in each of H layers, with the noise of H losses: all of them may change."""
     scale = samplable("losses", s.horizon / s.epsilon)
-    worlds = np.outer([0, 1], np.ones(s.horizon * s.states * s.actions, dtype=np.int64))
-    scales = np.full(worlds.shape[1], scale)
+    return _noisy_table(s, np.outer([0, 1], np.ones(s.horizon * s.states * s.actions, dtype=np.int64)), scale)
+
+
+def _noisy_table(s: Settings, worlds: Ints, scale: float) -> Game:
+    """A table of numbers, one of two, each with Laplace noise of one scale."""
 
     def views(world: int, trials: int, noise: NoiseSource) -> Floats:
-        noisy = worlds[world] + noise.laplace(scale, (trials, worlds.shape[1]))
-        return np.asarray(noisy, dtype=np.float64)
+        return np.asarray(worlds[world] + noise.laplace(scale, (trials, worlds.shape[1])), dtype=np.float64)
 
-    def scores(view: Floats) -> Floats:
-        return np.stack([laplace_score(view, worlds, scales), matches(view, worlds)], axis=1)
-
-    return Game(s.epsilon, views, scores, laplace_loss(worlds, scales))
+    return noisy_game(s.epsilon, views, worlds, np.full(worlds.shape[1], scale))
 
 
 #: Rewards under truncation are whole multiples of 2⁻¹⁰.
@@ -266,16 +241,7 @@ def _paper_truncation(s: Settings) -> Game:
         ]
     )
     scale = samplable("rewards", 2.0 * s.horizon * float(thresholds[K]) / s.epsilon)
-    scales = np.full(worlds.shape[1], scale)
-
-    def views(world: int, trials: int, noise: NoiseSource) -> Floats:
-        noisy = worlds[world] + noise.laplace(scale, (trials, worlds.shape[1]))
-        return np.asarray(noisy, dtype=np.float64)
-
-    def scores(view: Floats) -> Floats:
-        return np.stack([laplace_score(view, worlds, scales), matches(view, worlds)], axis=1)
-
-    return Game(s.epsilon, views, scores, laplace_loss(worlds, scales))
+    return _noisy_table(s, worlds, scale)
 
 
 def _shuffle(s: Settings) -> Game:
@@ -335,75 +301,75 @@ def _paper_integers(s: Settings) -> Game:
     return Game(s.epsilon, views, scores, math.inf if law[-1] > s.delta else None, s.delta)
 
 
-class Mechanism(NamedTuple):
+class Audited(NamedTuple):
     description: str
     game: Callable[[Settings], Game]
 
 
+GAUSSIAN = "the same with Gaussian noise and (epsilon, delta)"
+
+
+def pure(s: Settings) -> Budget:
+    return Budget.pure(s.epsilon)
+
+
+def approximate(s: Settings) -> Budget:
+    return Budget.approximate(s.epsilon, s.delta)
+
+
 #: Everything that can be audited by name.
-MECHANISMS: dict[str, Mechanism] = {
-    "local": Mechanism("one user's tables with Laplace noise, randomised at home", _local("true")),
-    "local-sampled": Mechanism("one sampled step of one user in optimised unary encoding", _local_sampled),
-    "tree": Mechanism(
+MECHANISMS: dict[str, Audited] = {
+    "local": Audited(
+        "one user's tables with Laplace noise, randomised at home", _local(lambda s: LocalLaplace(pure(s)))
+    ),
+    "local-gaussian": Audited(GAUSSIAN, _local(lambda s: LocalGaussian(approximate(s)))),
+    "local-sampled": Audited("one sampled step of one user in optimised unary encoding", _local_sampled),
+    "tree": Audited(
         "counts after every episode, Laplace noise on a binary tree, later users react to releases",
-        _counts("tree", lambda s: Tree(Budget.pure(s.epsilon))),
+        _counts("tree", lambda s: Tree(pure(s))),
     ),
-    "tree-gaussian": Mechanism(
-        "the same with Gaussian noise and (epsilon, delta)",
-        _counts("tree", lambda s: Tree(Budget.approximate(s.epsilon, s.delta)), delta=True),
-    ),
-    "tree-honaker": Mechanism(
+    "tree-gaussian": Audited(GAUSSIAN, _counts("tree", lambda s: Tree(approximate(s)), delta=True)),
+    "tree-honaker": Audited(
         "the tree with nodes averaged over their children",
-        _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), variant="honaker"), exact=False),
+        _counts("tree", lambda s: Tree(pure(s), variant="honaker"), exact=False),
     ),
-    "tree-smooth": Mechanism(
+    "tree-smooth": Audited(
         "the tree over labels with equally many ones",
-        _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), variant="smooth"), exact=False),
+        _counts("tree", lambda s: Tree(pure(s), variant="smooth"), exact=False),
     ),
-    "toeplitz": Mechanism(
+    "toeplitz": Audited(
         "counts after every episode through a square root of the matrix of sums, Gaussian noise",
-        _counts(
-            "epochs",
-            lambda s: Toeplitz(Budget.approximate(s.epsilon, s.delta), num_blocks=s.episodes),
-            delta=True,
-            exact=False,
-        ),
+        _counts("epochs", lambda s: Toeplitz(approximate(s), num_blocks=s.episodes), delta=True, exact=False),
     ),
-    "epochs": Mechanism(
+    "epochs": Audited(
         "counts per epoch with fresh Laplace noise, later users react to releases",
-        _counts("epochs", lambda s: Epochs(Budget.pure(s.epsilon))),
+        _counts("epochs", lambda s: Epochs(pure(s))),
     ),
-    "one-shot": Mechanism(
-        "one release of the counts of all users with Laplace noise",
-        _counts("one-shot", lambda s: OneShot(Budget.pure(s.epsilon))),
+    "one-shot": Audited(
+        "one release of the counts of all users with Laplace noise", _counts("one-shot", lambda s: OneShot(pure(s)))
     ),
-    "one-shot-gaussian": Mechanism(
-        "the same with Gaussian noise and (epsilon, delta)",
-        _counts("one-shot", lambda s: OneShot(Budget.approximate(s.epsilon, s.delta)), delta=True),
+    "one-shot-gaussian": Audited(GAUSSIAN, _counts("one-shot", lambda s: OneShot(approximate(s)), delta=True)),
+    "one-hot": Audited("the steps of a log as one histogram with Laplace noise", _one_hot(pure)),
+    "one-hot-gaussian": Audited(GAUSSIAN, _one_hot(approximate)),
+    "splits": Audited("splits of a tree by the largest of noisy scores, geometric noise", _splits),
+    "choice": Audited("the best of two policies and none by noisy gains, geometric noise", _choice),
+    "comparison": Audited("returns and gains over current practice with Laplace noise", _comparison),
+    "shuffle": Audited("counts of shuffled bits, the noise comes from all users of a batch", _shuffle),
+    "paper-local": Audited(
+        "local noise as printed, 3H/epsilon: two episodes may share no cell",
+        _local(lambda s: LocalLaplace(pure(s), calibration="paper")),
     ),
-    "one-hot": Mechanism(
-        "the steps of a log as one histogram with Laplace noise", _one_hot(lambda s: Budget.pure(s.epsilon))
-    ),
-    "one-hot-gaussian": Mechanism(
-        "the same with Gaussian noise and (epsilon, delta)",
-        _one_hot(lambda s: Budget.approximate(s.epsilon, s.delta)),
-    ),
-    "splits": Mechanism("splits of a tree by the largest of noisy scores, geometric noise", _splits),
-    "choice": Mechanism("the best of two policies and none by noisy gains, geometric noise", _choice),
-    "comparison": Mechanism("returns and gains over current practice with Laplace noise", _comparison),
-    "shuffle": Mechanism("counts of shuffled bits, the noise comes from all users of a batch", _shuffle),
-    "paper-local": Mechanism("local noise as printed, 3H/epsilon: two episodes may share no cell", _local("paper")),
-    "paper-tree": Mechanism(
+    "paper-tree": Audited(
         "tree noise as printed, 3H·log2(K)/epsilon: two episodes may share no cell",
-        _counts("tree", lambda s: Tree(Budget.pure(s.epsilon), calibration="paper")),
+        _counts("tree", lambda s: Tree(pure(s), calibration="paper")),
     ),
-    "paper-integers": Mechanism(
+    "paper-integers": Audited(
         "shuffled numbers, a bit plus noise each, as printed: a large number can only be the user's", _paper_integers
     ),
-    "paper-losses": Mechanism(
+    "paper-losses": Audited(
         "a whole loss table with noise H/epsilon as printed: every entry may change", _paper_losses
     ),
-    "paper-truncation": Mechanism(
+    "paper-truncation": Audited(
         "reward sums truncated by raw visit counts as printed: one user changes what is kept of the others",
         _paper_truncation,
     ),

@@ -33,6 +33,18 @@ FITTED = 2**14
 ROUNDING = 1e-9
 
 
+class Settings(NamedTuple):
+    """What an audit may vary; `users` and `delta` matter to mechanisms that have them."""
+
+    epsilon: float
+    horizon: int = 1
+    episodes: int = 4
+    states: int = 2
+    actions: int = 2
+    users: int = 1000
+    delta: float = 1e-6
+
+
 @dataclass(frozen=True)
 class Game:
     """Two neighbouring worlds, 0 and 1, and what an adversary sees of a mechanism in each.
@@ -231,17 +243,17 @@ def matches(values: Floats, worlds: Ints) -> Floats:
     return np.asarray(((values == worlds[1]).sum(axis=-1) - (values == worlds[0]).sum(axis=-1)).astype(np.float64))
 
 
-Plan = Literal["tree", "epochs", "one-shot"]
+ReleasePattern = Literal["tree", "epochs", "one-shot"]
 
 
-def measurements(plan: Plan, episodes: int) -> list[tuple[int, int]]:
+def measurements(pattern: ReleasePattern, episodes: int) -> list[tuple[int, int]]:
     """(first, last) users of every noisy value as (base, t), users base+1..t: release t less release base.
 
     Tree: prefix t is prefix t − lowbit(t) plus one node, t < K. Epochs: one user each. One shot: all users.
     """
-    if plan == "tree":
+    if pattern == "tree":
         return [(t - (t & -t), t) for t in range(1, episodes)]
-    if plan == "epochs":
+    if pattern == "epochs":
         return [(t - 1, t) for t in range(1, episodes + 1)]
     return [(0, episodes)]
 
@@ -249,22 +261,21 @@ def measurements(plan: Plan, episodes: int) -> list[tuple[int, int]]:
 def counts_game(
     privatizer: Privatizer[PrivateCounts],
     claimed: float,
-    plan: Plan,
-    horizon: int = 1,
-    episodes: int = 4,
-    states: int = 2,
-    actions: int = 2,
+    pattern: ReleasePattern,
     victim: int = 0,
     delta: float = 0.0,
+    **sizes: int,
 ) -> Game:
     """Replace user `victim` of a stream of counts; everybody else reacts to what has been released.
 
     Her two walks share no cell. Each later user takes the walk that was visited less according to the last release,
     so her data depend on the victim's through releases only, which the adversary sees and subtracts.
+    `sizes`: horizon, episodes, states and actions of `Settings`.
     """
+    _, horizon, episodes, states, actions, *_ = Settings(claimed, **sizes)
     tables = CountTables(horizon, states, actions)
     walks = tables.walks
-    steps = measurements(plan, episodes)
+    steps = measurements(pattern, episodes)
     if not any(base <= victim < t for base, t in steps):
         raise ValueError(
             f"the audit needs more episodes than {episodes}: nothing that contains its victim is released"
@@ -315,3 +326,22 @@ def laplace_loss(worlds: Ints, scales: Floats) -> float:
     """Σ_c |x¹_c − x⁰_c| × the log-ratio of the noise of c per unit: attained, so it is what the pair costs."""
     ratios = np.array([DiscreteLaplace(scale).log_ratio for scale in scales])
     return float((np.abs(worlds[1] - worlds[0]) * ratios).sum())
+
+
+def noisy_game(
+    claimed: float,
+    views: Callable[[int, int, NoiseSource], Floats],
+    worlds: Ints,
+    scales: Floats,
+    delta: float | None = None,
+) -> Game:
+    """Two tables (2, m) under noise of these scales, told apart by likelihood and by exact matches.
+
+    The noise is Laplace, or with a delta Gaussian.
+    """
+    likelihood = laplace_score if delta is None else gaussian_score
+
+    def scores(view: Floats) -> Floats:
+        return np.stack([likelihood(view, worlds, scales), matches(view, worlds)], axis=1)
+
+    return Game(claimed, views, scores, laplace_loss(worlds, scales) if delta is None else None, delta or 0.0)

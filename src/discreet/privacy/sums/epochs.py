@@ -9,7 +9,7 @@ import numpy as np
 
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import CountSpec
-from discreet.privacy.families import Blocks, Family, union_width
+from discreet.privacy.families import Blocks, Family, check_choice, check_printed, union_width
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import CountPrivatizer, CountStream, natural
 from discreet.privacy.sums.sums import BlockSums, cells_of_counters
@@ -37,12 +37,8 @@ class Epochs(CountPrivatizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.window not in ("all", "restart"):
-            raise ValueError(f"window is {self.window!r}; it must be 'all' or 'restart'")
-        if self.calibration not in ("true", "paper"):
-            raise ValueError(f"calibration is {self.calibration!r}; it must be 'true' or 'paper'")
-        if self.calibration == "paper" and self.mechanism != "laplace":
-            raise ValueError("the papers print a scale for Laplace noise only; state epsilon alone")
+        check_choice("window", self.window, "all", "restart")
+        check_printed(self.calibration, self.mechanism)
 
     def families(self, spec: CountSpec) -> tuple[Family, ...]:
         """The noise of every epoch, per table."""

@@ -17,11 +17,10 @@ from discreet.kernels.models import scaled_tables
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Model, Neighbours, guarantee_of
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Mechanism, Neighbours, Trust, guarantee_of
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import (
     Family,
-    Mechanism,
     Shares,
     calibrated,
     check_common,
@@ -49,23 +48,29 @@ def assumptions(num_episodes: int, noise: NoiseSource, *others: str) -> tuple[st
 
 def stated(
     entries: Iterable[LedgerEntry | None],
-    model: Model,
+    model: Trust,
     neighbours: Neighbours,
     budget: Budget | None,
     num_episodes: int,
     noise: NoiseSource,
     *told: str,
     episodes_per_user: int = 1,
+    printed: bool = False,
 ) -> Guarantee:
-    """What a stream of at most so many episodes guarantees, whatever it will be asked for."""
-    words = assumptions(num_episodes, noise, *told)
+    """What a stream of at most so many episodes guarantees, whatever it will be asked for.
+
+    `printed`: its noise has a printed scale, and the budget is what is claimed for it.
+    """
+    words, true = assumptions(num_episodes, noise, *told), None if printed else budget
     paid = [entry for entry in entries if entry is not None]
-    return guarantee_of(paid, model, neighbours, budget, episodes_per_user=episodes_per_user, assumptions=words)
+    found = guarantee_of(paid, model, neighbours, true, episodes_per_user=episodes_per_user, assumptions=words)
+    return as_printed(found, budget) if printed and budget is not None else found
 
 
 def as_printed(true: Guarantee, claimed: Budget) -> Guarantee:
     """The true guarantee of noise with a printed scale, with what is claimed for it."""
-    return replace(true, assumptions=(*true.assumptions, PRINTED), claimed_epsilon=claimed.epsilon)
+    told = (*true.assumptions, PRINTED)
+    return replace(true, assumptions=told, claimed_epsilon=claimed.epsilon, claimed_rho=claimed.rho)
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ class CountStream(Keeper, ABC):
         families: Sequence[Family],
         mechanism: Sums,
         *told: str,
-        model: Model = "joint",
+        model: Trust = "joint",
         printed: bool = False,
     ) -> None:
         self._crowd = Crowd(num_episodes)
@@ -128,13 +133,9 @@ class CountStream(Keeper, ABC):
         self._drawn = False  # whether the noise of the present sums has been drawn
         self._covered = 0  # users in closed blocks
         self._last: PrivateCounts | None = None
-        entries, budget = [family.entry for family in families], None if printed else privatizer.budget
-        each = privatizer.episodes_per_user
-        self.guarantee = stated(
-            entries, model, privatizer.neighbours, budget, num_episodes, noise, *told, episodes_per_user=each
-        )
-        if printed:
-            self.guarantee = as_printed(self.guarantee, privatizer.budget)
+        entries, each = [family.entry for family in families], privatizer.episodes_per_user
+        common = privatizer.neighbours, privatizer.budget, num_episodes, noise
+        self.guarantee = stated(entries, model, *common, *told, episodes_per_user=each, printed=printed)
 
     def _advance(self) -> None:
         """Close the block of users since the last release, or refuse it before anything is drawn."""
@@ -159,7 +160,8 @@ class CountStream(Keeper, ABC):
         return self._bounds(self._crowd.size)
 
     def _deviations(self) -> PerTable:
-        return natural(self._families, [self._mechanism.spread * family.deviation for family in self._families])
+        spreads = zip(self._mechanism.spreads(len(self._families)), self._families, strict=True)
+        return natural(self._families, [spread * family.deviation for spread, family in spreads])
 
     def add(self, contribution: Episodes | Counts) -> None:
         if self._sums.add(contribution):
@@ -174,6 +176,14 @@ class CountStream(Keeper, ABC):
         if self._last is None:
             self._last = self._build()
         return self._last
+
+    def restated(self, beta: float) -> PrivateCounts:
+        """The release with widths that fail with another probability: the same numbers, public facts of the noise."""
+        found = self.release()
+        if beta == self._beta:
+            return found
+        rounding = reward_rounding(self._sums.spec, self._crowd.size)
+        return replace(found, widths=divided(self._families, beta, rounding, self._width), beta=beta)
 
     def _build(self) -> PrivateCounts:
         visits, transitions, rewards = tables = tuple(np.empty(family.shape) for family in self._families)

@@ -39,6 +39,10 @@ class Sums(ABC):
     def spread(self) -> Any:
         """Standard deviation of the noise in `value`, in units of one noise."""
 
+    def spreads(self, tables: int) -> list[Any]:
+        """The same, of every table."""
+        return [self.spread] * tables
+
     def saved(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.state}
 

@@ -14,9 +14,8 @@ from discreet.people.counts import LARGEST_SUM, CountSpec
 from discreet.privacy.envelope import LARGEST_SCALE
 from discreet.privacy.families import Blocks, Family, reward_rounding
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import CountPrivatizer, CountStream, natural
+from discreet.privacy.sums.streams import CountPrivatizer, CountStream
 from discreet.privacy.sums.sums import Sums
-from discreet.releases.counts import PerTable
 
 #: Finest and coarsest grid of the coefficients, as powers of two.
 MOST_BITS, FEWEST_BITS = 20, 8
@@ -140,11 +139,9 @@ class ToeplitzSums(Sums):
 
     @property
     def spread(self) -> float:
-        """Of the first table; `spreads` has all."""
-        return self.spreads[0]
+        return self.codes[0].row_norm(self.blocks)
 
-    @property
-    def spreads(self) -> list[float]:
+    def spreads(self, tables: int) -> list[float]:
         return [code.row_norm(self.blocks) for code in self.codes]
 
 
@@ -170,12 +167,8 @@ class ToeplitzStream(CountStream):
 
     def _width(self, family: Family, beta: float) -> float:
         """σ·‖row of D‖·√(2·ln(2mB/β_f)): a discrete Gaussian is sub-Gaussian with its own σ [CKS20]."""
-        spread = self._mechanism.spreads[self._families.index(family)]
+        spread = self._mechanism.spreads(3)[self._families.index(family)]
         tail = math.sqrt(2.0 * math.log(2.0 * family.size * self._mechanism.limit / beta))
         units = self._sums.spec.reward_units if family.name == "rewards" else 1
         decoding = 0.5 * DECODED + 1e-12 * reward_rounding(self._sums.spec, self._crowd.size) * units
         return family.scale * spread * tail + decoding
-
-    def _deviations(self) -> PerTable:
-        spreads = zip(self._families, self._mechanism.spreads, strict=True)
-        return natural(self._families, [family.deviation * spread for family, spread in spreads])

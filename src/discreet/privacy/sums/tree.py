@@ -13,7 +13,7 @@ import numpy as np
 from discreet.mdp import Ints
 from discreet.people.counts import LARGEST_SUM, CountSpec
 from discreet.privacy.accounting import tree_levels
-from discreet.privacy.families import Blocks, Family, union_width
+from discreet.privacy.families import Blocks, Family, check_choice, union_width
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import CountPrivatizer, CountStream, natural
 from discreet.privacy.sums.sums import Sums
@@ -52,10 +52,8 @@ class Tree(CountPrivatizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.variant not in ("binary", "honaker", "smooth"):
-            raise ValueError(f"variant is {self.variant!r}; it must be 'binary', 'honaker' or 'smooth'")
-        if self.calibration not in ("true", "paper"):
-            raise ValueError(f"calibration is {self.calibration!r}; it must be 'true' or 'paper'")
+        check_choice("variant", self.variant, "binary", "honaker", "smooth")
+        check_choice("calibration", self.calibration, "true", "paper")
         if self.constant_noise and self.variant != "binary":
             raise ValueError("constant_noise pads the binary variant; the smooth one has constant noise by itself")
         if self.calibration == "paper" and (self.mechanism, self.variant) != ("laplace", "binary"):

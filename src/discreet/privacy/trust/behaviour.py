@@ -10,15 +10,15 @@ import numpy as np
 from discreet.mdp import Ints
 from discreet.privacy.accounting import (
     LedgerEntry,
+    Mechanism,
     Neighbours,
-    Noise,
     gaussian_sigma,
     laplace_scale,
 )
 from discreet.privacy.families import entry_of, samplable
 from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from discreet.privacy.trust.noisy_max import noisy_max, noisy_max_entry, noisy_max_scale
-from discreet.releases.trees import Bins, PrivateTree, Tree
+from discreet.releases.trees import Bins, ColumnTree, PrivateTree, alone, to_the_right
 
 SPLITS, LEAVES = "splits", "leaf actions"
 
@@ -38,7 +38,7 @@ class BehaviourTree:
     horizon: int
     epsilon: float  # per level
     leaves: float
-    noise: Noise = "laplace"
+    noise: Mechanism = "laplace"
     neighbours: Neighbours = "replace"
     episodes_per_user: int = 1
 
@@ -76,7 +76,7 @@ class BehaviourTree:
     def release(
         self, bins: Bins, action: Ints, num_actions: int, candidates: tuple[Ints, Ints], noise: NoiseSource
     ) -> PrivateTree:
-        """From the bins (N, columns) and actions of all steps; `candidates`: public (columns, thresholds).
+        """From the bins (N, columns) and actions of all steps; `candidates`: public (columns, thresholds) of trees.
 
         All comparisons are over the candidates, whatever bins occur.
         """
@@ -88,12 +88,12 @@ class BehaviourTree:
             best = noisy_max(split_scores(bins, action, node, 2**level, columns, thresholds), scale, noise)
             splits[:, here] = columns[best], thresholds[best]
             where = here.start + node
-            node = 2 * node + (bins[np.arange(len(bins)), splits[0, where]] > splits[1, where])
+            node = 2 * node + to_the_right(bins[np.arange(len(bins)), splits[0, where]], splits[1, where])
         leaves = np.zeros((2**self.depth, num_actions), dtype=np.int64)
         np.add.at(leaves, (node, action), 1)
         sample = noise.laplace if self.noise == "laplace" else noise.gaussian
         leaves += sample(self.leaf_scale, leaves.shape)
-        return PrivateTree(Tree(*splits), leaves.astype(np.float64), self.deviation)
+        return PrivateTree(ColumnTree(*splits), leaves.astype(np.float64), self.deviation)
 
     @property
     def deviation(self) -> float:
@@ -110,10 +110,12 @@ def split_scores(bins: Bins, action: Ints, node: Ints, nodes: int, columns: Ints
     scores = np.zeros((nodes, columns.size), dtype=np.int64)
     for c in range(bins.shape[1]):
         mine = columns == c
-        width = int(max(bins[:, c].max(initial=0), thresholds[mine].max(initial=0))) + 1
+        asked = thresholds[mine]
+        bin_of = np.where(asked < 0, alone(asked), asked)
+        width = int(max(bins[:, c].max(initial=0), bin_of.max(initial=0))) + 1
         flat = (node * width + bins[:, c]) * actions + action
         counts = np.bincount(flat, minlength=nodes * width * actions).reshape(nodes, width, actions)
         below = np.cumsum(counts, axis=1, dtype=np.int64)
-        left = below[:, thresholds[mine]]
-        scores[:, mine] = left.max(axis=2) + (below[:, -1:] - left).max(axis=2)
+        side = np.where((asked < 0)[:, None], counts[:, bin_of], below[:, bin_of])
+        scores[:, mine] = side.max(axis=2) + (below[:, -1:] - side).max(axis=2)
     return scores

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from discreet.mdp import Floats, Ints
-from discreet.privacy.accounting import LedgerEntry, Neighbours, Noise, gaussian_sigma, laplace_scale
+from discreet.privacy.accounting import LedgerEntry, Mechanism, Neighbours, gaussian_sigma, laplace_scale
 from discreet.privacy.families import entry_of, samplable
 from discreet.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from discreet.privacy.trust.noisy_max import noisy_max, noisy_max_entry, noisy_max_scale
@@ -25,18 +25,18 @@ def _sides(neighbours: Neighbours) -> int:
     return 2 if neighbours == "replace" else 1
 
 
-def _scale(name: str, noise: Noise, l1: float, l2: float, share: float) -> float:
+def _scale(name: str, noise: Mechanism, l1: float, l2: float, share: float) -> float:
     if not math.isfinite(share):
         return 0.0
     return samplable(name, laplace_scale(l1, share) if noise == "laplace" else gaussian_sigma(l2, share))
 
 
-def noisy(values: Ints, noise: Noise, scale: float, source: NoiseSource) -> Ints:
+def noisy(values: Ints, noise: Mechanism, scale: float, source: NoiseSource) -> Ints:
     drawn = source.laplace(scale, values.shape) if noise == "laplace" else source.gaussian(scale, values.shape)
     return values + drawn
 
 
-def deviation_of(noise: Noise, scale: float) -> float:
+def deviation_of(noise: Mechanism, scale: float) -> float:
     """Standard deviation of one noise."""
     if scale == 0.0:
         return 0.0
@@ -48,7 +48,7 @@ class ReturnHistogram:
     """One item per person: the bin of what a step paid her on average. `share`: ε (Laplace) or ρ (Gaussian)."""
 
     share: float
-    noise: Noise = "laplace"
+    noise: Mechanism = "laplace"
     neighbours: Neighbours = "replace"
 
     @property
@@ -134,7 +134,7 @@ class GainMoments:
 
     gains: float  # share of the budget: ε (Laplace) or ρ (Gaussian)
     squares: float
-    noise: Noise = "laplace"
+    noise: Mechanism = "laplace"
     neighbours: Neighbours = "replace"
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from discreet.privacy.accounting import (
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import check_common, samplable
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import stated
+from discreet.privacy.sums.streams import as_printed, stated
 from discreet.privacy.tails import symmetric_matrix_width, vector_width
 from discreet.releases.regressions import PrivateRegression, Target
 
@@ -56,6 +56,22 @@ def regression_cost(
     return episodes_per_user**2 * one
 
 
+def printed_noise(rho: float, horizon: int, part: str) -> tuple[float, tuple[float, ...]]:
+    """(s, σ of each vector) of [QW22] Alg. 2 for a regression of values, or of variances (V² and V).
+
+    ρ₀ = ρ/(5H), s² = 1/(4ρ₀), σ² = 2H²/ρ₀, of V² 2H⁴/ρ₀.
+    """
+    each = rho / (5 * horizon)
+    spread = math.sqrt(2.0 / each) * horizon
+    return math.sqrt(0.25 / each), ((spread * horizon, spread) if part == "variances" else (spread,))
+
+
+def printed_bounds(horizon: int, part: str, step: int) -> tuple[float, ...]:
+    """Where its targets are clipped at most, steps counted from 0: r + V ≤ H−h; V² and V with V ≤ H−h−1."""
+    left = float(horizon - step)
+    return ((left - 1.0) ** 2, left - 1.0) if part == "variances" else (left,)
+
+
 @dataclass(frozen=True)
 class LinearMoments:
     """One regression per step (and one more for variances, if they are wanted), all at the stated budget.
@@ -63,6 +79,7 @@ class LinearMoments:
     A regression with budget ρ: μ = ρ/(1 + θ/2)², W = θ·μ, θ = 1; matrix noise of variance 1/(2μ) off and 1/μ on the
     diagonal, noise of variance B²·k/W on each of k vectors with |y| ≤ B (zero-out: μ = 2ρ/(1 + θ)).
     `split`: by a coin of her own, a user serves the variances or the values, either at the whole budget.
+    `calibration="paper"`: the printed noise (`printed_noise`, with variances), and the guarantee that it truly gives.
 
     Guarantee: central ρ-zCDP per user, linear.md.  Source: [QW22] Alg. 2.
     Differs: 1. calibrated jointly; 2. integer noise on integer sums; 3. a group per regression.
@@ -76,8 +93,11 @@ class LinearMoments:
     episodes_per_user: int = 1
     beta: float = 0.01
     balance: float = 1.0  # θ
+    calibration: Literal["true", "paper"] = "true"
 
     def __post_init__(self) -> None:
+        if self.calibration == "paper" and not self.variances:
+            raise ValueError("the printed noise is that of regressions of values and variances")
         check_common(self.neighbours, self.beta, self.episodes_per_user)
         if self.budget.kind == "pure" and self.budget.epsilon != math.inf:
             raise ValueError("regressions carry Gaussian noise, which gives no pure epsilon: state a delta or rho")
@@ -105,6 +125,23 @@ class LinearMoments:
         share = theta * mu / len(bounds)
         return math.sqrt(0.5 / mu) * enlarged, tuple(bound / math.sqrt(share) * enlarged for bound in bounds)
 
+    def printed_costs(self, horizon: int, part: str) -> list[float]:
+        """The true ρ of every regression of a part with printed noise, of one episode per user."""
+        noise = printed_noise(self.budget.total("gaussian"), horizon, part)
+        steps = horizon if part == "values" else horizon - 1
+        return [
+            regression_cost(self.neighbours, noise[0], printed_bounds(horizon, part, step), noise[1])
+            for step in range(steps)
+        ]
+
+    def true_budget(self, horizon: int) -> Budget:
+        """What is spent: the budget, or with printed noise what that noise costs."""
+        if self.calibration == "true":
+            return self.budget
+        totals = [math.fsum(self.printed_costs(horizon, part)) for part in self.shares(horizon)]
+        rho = max(totals) if self.split else math.fsum(totals)
+        return Budget.zcdp(rho * self.episodes_per_user**2, self.budget.delta or None)
+
     def open(self, users: StepRows, spec: CountSpec, num_successors: int, noise: NoiseSource) -> MomentStream:
         return MomentStream(self, users, spec, num_successors, noise)
 
@@ -122,7 +159,7 @@ class MomentStream(Keeper):
         self._crowd.size = users.num_users
         self._asked: set[tuple[int, str]] = set()
         half = below(noise, 2, users.num_users) == 1  # a coin per user: no data, no order
-        self._split = private.split and private.variances
+        self._split, self._printed = private.split and private.variances, private.calibration == "paper"
         users.gather(half if self._split else None)
         self._released: list[dict[str, Any]] = []
         parts = list(self.parts().values())
@@ -143,13 +180,20 @@ class MomentStream(Keeper):
             or (np.linalg.norm(grid, axis=-1) > 2.0**FEATURE_BITS).any()
         ):
             raise ValueError("a feature vector is longer than 1; rescale the features")
+        most = printed_bounds(self.horizon, part, step)
+        if self._printed and any(t.bound > b * (1.0 + 1e-12) for t, b in zip(targets, most, strict=True)):
+            raise ValueError("a target may be larger than the printed noise is for")
         self._asked.add((step, part))
         cells, after, paid, numbers = users.of(step, part == "variances" if self._split else None)
         A, d = grid.shape[1:]
         visits = np.bincount(cells, weights=numbers, minlength=grid.shape[0] * A)
         seen = np.flatnonzero(visits)  # rows of one cell have one ψ: sums over cells are the sums over rows
         X = grid.reshape(-1, d)[seen]
-        deviation, vector_deviations = private.deviations(self._shares[part], [t.bound for t in targets])
+        bounds = [target.bound for target in targets]
+        if self._printed:
+            deviation, vector_deviations = printed_noise(private.budget.total("gaussian"), self.horizon, part)
+        else:
+            deviation, vector_deviations = private.deviations(self._shares[part], bounds)
         self._released.append(
             {
                 "statistic": f"regressions of {part}",
@@ -208,14 +252,20 @@ class MomentStream(Keeper):
         for part, rho in self._shares.items():
             who = f"users for {part}" if private.split and private.variances else "all users"
             count = H if part == "values" else max(H - 1, 0)
-            if count:
+            if count and self._printed and math.isfinite(rho):  # by step: each time their mean
+                mean = math.fsum(private.printed_costs(H, part)) / count
+                entries.setdefault(who, []).append(
+                    gaussian_entry(f"regressions of {part}", math.sqrt(2.0 * mean), 1.0, count)
+                )
+            elif count:
                 one = math.sqrt(2.0 * rho) / private.episodes_per_user if math.isfinite(rho) else 1.0
                 scale = 1.0 + MARGIN if math.isfinite(rho) else 0.0
                 entries.setdefault(who, []).append(gaussian_entry(f"regressions of {part}", one, scale, count))
         each, most = private.episodes_per_user, self.num_users * private.episodes_per_user
         told = "features are public, and what is regressed depends on earlier releases only"
-        common = private.neighbours, private.budget, most, self._noise, told
-        return {who: stated(found, "central", *common, episodes_per_user=each) for who, found in entries.items()}
+        common = private.neighbours, private.true_budget(H), most, self._noise, told
+        parts = {who: stated(found, "central", *common, episodes_per_user=each) for who, found in entries.items()}
+        return {who: as_printed(part, private.budget) for who, part in parts.items()} if self._printed else parts
 
     def released(self) -> list[dict[str, Any]]:
         """What was added to every regression and where its targets were clipped: what its cost follows from."""

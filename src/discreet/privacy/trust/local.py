@@ -1,7 +1,7 @@
 """Local privacy: every user randomises at home, so the server holds nothing that needs guarding.
 
-Two reports. `LocalLaplace` adds noise to every counter of the user's tables; `LocalSampled` sends one step of her
-episode, drawn by her own coin, in optimised unary encoding. The proofs are in local.md.
+Two reports. `LocalLaplace`, and `LocalGaussian` for budgets in ρ or (ε, δ), add noise to every counter of the user's
+tables; `LocalSampled` sends one step of her episode, drawn by her own coin, in optimised unary encoding (local.md).
 """
 
 from __future__ import annotations
@@ -11,43 +11,65 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from discreet.device import LaplaceEncoder, LossTables, Report, ReportEncoder, SampledEncoder, Tables
+from discreet.device import (
+    GaussianEncoder,
+    LaplaceEncoder,
+    LossTables,
+    Report,
+    ReportEncoder,
+    SampledEncoder,
+    Tables,
+)
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import LARGEST_SUM, Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours
+from discreet.privacy.accounting import Budget, LedgerEntry, Mechanism, Neighbours
 from discreet.privacy.crowd import Crowd, Keeper
-from discreet.privacy.envelope import exponential_bounds
-from discreet.privacy.families import Family, Shares, calibrated, check_common, reward_rounding, share_weights
+from discreet.privacy.envelope import LARGEST_SCALE, exponential_bounds
+from discreet.privacy.families import (
+    Family,
+    Shares,
+    calibrated,
+    check_choice,
+    check_common,
+    reward_rounding,
+    share_weights,
+)
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.raw import RawSums
 from discreet.privacy.sums.streams import as_printed, divided, natural, released, stated
-from discreet.privacy.tails import running_width
+from discreet.privacy.tails import gaussian_running_width, running_width
 from discreet.releases.counts import PerTable, PrivateCounts
 
 #: Noisy values drawn at a time on behalf of many users: 8 MiB.
 CHUNK = 2**20
 #: From this many users on, simulations draw sums of noise instead of summing draws (same law).
 COMPOUND = 32
+#: From this σ on a sum of discrete Gaussian noises is, to 10⁻³⁰, one with the sum of their variances.
+SMOOTH = 3.0
 
 ONE_REPORT = "every user sends one report, made on her own device with her own secret noise"
 
 
-def check_local(budget: Budget, neighbours: str = "replace", beta: float = 0.5) -> None:
-    """Refuse what has no local form, in one sentence each."""
+def check_relation(neighbours: str, beta: float) -> None:
     check_common(neighbours, beta, 1)
     if neighbours != "replace":
         raise ValueError("local privacy compares any two users, so neighbours must be 'replace'")
+
+
+def check_local(budget: Budget, neighbours: str = "replace", beta: float = 0.5) -> None:
+    """Refuse what has no pure local form, in one sentence each."""
+    check_relation(neighbours, beta)
     if budget.kind != "pure":
         raise ValueError(f"local reports spend pure epsilon, got a {budget.kind} budget; state epsilon alone")
     unary_flips(budget.total("laplace"))
 
 
-# Laplace noise on every counter -------------------------------------------------------------------------------------
+# Noise on every counter ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -66,23 +88,51 @@ class LocalLaplace:
     beta: float = 0.01
     calibration: Literal["true", "paper"] = "true"
     neighbours: Neighbours = "replace"
+    mechanism: ClassVar[Mechanism] = "laplace"
 
     def __post_init__(self) -> None:
         check_local(self.budget, self.neighbours, self.beta)
         share_weights(self.shares)
-        if self.calibration not in ("true", "paper"):
-            raise ValueError(f"calibration is {self.calibration!r}; it must be 'true' or 'paper'")
+        check_choice("calibration", self.calibration, "true", "paper")
 
-    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> LocalLaplaceStream:
-        return LocalLaplaceStream(self, spec, num_episodes, noise)
-
-
-#: Width of running sums of local noise; the same few are asked for again whenever a stream is opened.
-summed_width = lru_cache(maxsize=256)(running_width)
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> LocalCounterStream:
+        return LocalCounterStream(self, spec, num_episodes, noise)
 
 
-class LaplaceSums:
-    """Sums of reports that carry Laplace noise on every counter: no raw number is held.
+@dataclass(frozen=True)
+class LocalGaussian:
+    """The same with discrete Gaussian noise, for budgets in ρ or (ε, δ): σ_f² = Δ_f²/(2ρ_f), Δ_f² = 2H (pooled 2H²).
+
+    Guarantee: ρ-zCDP for any two episodes, ρ = Σ_f ρ_f, and the (ε, δ) that it implies (local.md).
+    Width: `gaussian_running_width`, all releases at once.   Source: no paper has it; the noise is that of [CKS20].
+    Cost: one draw per user and counter; simulations draw the sum over users.
+    """
+
+    budget: Budget
+    shares: Shares = None
+    beta: float = 0.01
+    neighbours: Neighbours = "replace"
+    mechanism: ClassVar[Mechanism] = "gaussian"
+    calibration: ClassVar[Literal["true", "paper"]] = "true"
+
+    def __post_init__(self) -> None:
+        check_relation(self.neighbours, self.beta)
+        share_weights(self.shares)
+        self.budget.total("gaussian")  # refuses pure epsilon
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> LocalCounterStream:
+        return LocalCounterStream(self, spec, num_episodes, noise)
+
+
+@lru_cache(maxsize=256)
+def summed_width(family: Family, num_terms: int, beta: float) -> float:
+    """Width of running sums of local noise; the same few are asked for again whenever a stream is opened."""
+    width = running_width if family.mechanism == "laplace" else gaussian_running_width
+    return width(family.scale, num_terms, family.size, beta)
+
+
+class CounterSums:
+    """Sums of reports that carry noise on every counter: no raw number is held.
 
     Tables without a share of the budget are in no message, so that nothing of them can be kept or released.
     """
@@ -90,15 +140,16 @@ class LaplaceSums:
     def __init__(self, families: Sequence[Family], tables: Tables | LossTables, largest: int) -> None:
         """`largest`: what a counter of one user can be."""
         visits, transitions, others = (None if family.entry is None else family.scale for family in families)
-        self.encoder = LaplaceEncoder(tables, (visits, transitions, others))
+        encoder = LaplaceEncoder if families[0].mechanism == "laplace" else GaussianEncoder
+        self.encoder = encoder(tables, (visits, transitions, others))
         self._sizes, self._sent = tables.cells, np.repeat([f.entry is not None for f in families], tables.cells)
-        # 64 scales are passed with probability e⁻⁶⁴ per counter: room enough for honest reports.
+        # 64 scales are passed with probability e⁻⁶⁴ per counter, or less: room enough for honest reports.
         self._reach = math.ceil(largest + 64 * max(family.scale for family in families))
         self.totals: Ints = np.zeros(sum(self.encoder.sizes), dtype=np.int64)
 
     def add(self, raw: Ints, users: int, noise: NoiseSource) -> None:
         """So many users, each randomised as on her own device; the raw sums of all tables are not kept."""
-        self.totals += raw[self._sent] + summed_laplace(self.encoder, users, noise)
+        self.totals += raw[self._sent] + summed_noises(self.encoder, users, noise)
 
     def add_report(self, report: Report) -> None:
         values = self.encoder.values(report)
@@ -116,16 +167,18 @@ class LaplaceSums:
         return np.split(values, np.cumsum(self._sizes)[:-1])
 
 
-class LocalLaplaceStream(Keeper):
+class LocalCounterStream(Keeper):
     """Sums of randomised reports: noise is added before anything is kept."""
 
-    def __init__(self, privatizer: LocalLaplace, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
+    def __init__(
+        self, privatizer: LocalLaplace | LocalGaussian, spec: CountSpec, num_episodes: int, noise: NoiseSource
+    ) -> None:
         printed, budget = privatizer.calibration == "paper", privatizer.budget
         self._spec, self._noise, self._beta, self._crowd = spec, noise, privatizer.beta, Crowd(num_episodes)
         self._families = calibrated(
-            budget, "laplace", "replace", spec, privatizer.shares, factor=1.0 if printed else None
+            budget, privatizer.mechanism, "replace", spec, privatizer.shares, factor=1.0 if printed else None
         )
-        self._reports = LaplaceSums(self._families, spec.tables, spec.horizon * spec.reward_units)
+        self._reports = CounterSums(self._families, spec.tables, spec.horizon * spec.reward_units)
         self.encoder = self._reports.encoder
         spread = 64 * max(family.scale for family in self._families) * (math.sqrt(num_episodes) + 64)
         if num_episodes * spec.horizon * spec.reward_units + spread >= LARGEST_SUM:
@@ -143,7 +196,7 @@ class LocalLaplaceStream(Keeper):
             self._families,
             self._beta,
             reward_rounding(spec, num_episodes),
-            lambda family, beta: summed_width(family.scale, num_episodes, family.size, beta),
+            lambda family, beta: summed_width(family, num_episodes, beta),
         )
 
     def add(self, contribution: Episodes | Counts) -> None:
@@ -169,28 +222,33 @@ class LocalLaplaceStream(Keeper):
         return released(self._spec, self._crowd.size, tables, self._widths, deviations, self._beta)
 
 
-def sum_of_noises(scale: float, users: int, size: int, noise: NoiseSource) -> Ints:
-    """Σ over users of independent DLap(scale), for `size` counters.
+def sum_of_noises(scale: float, users: int, size: int, noise: NoiseSource, mechanism: Mechanism = "laplace") -> Ints:
+    """Σ over users of independent noises of this scale, for `size` counters.
 
     Draws everybody's noise, `CHUNK` values at a time; a simulation with many users draws the sum: DLap(b) is a
-    difference of two geometric numbers, so a sum of n is NB(n, 1−e^{−1/b}) − NB(n, 1−e^{−1/b}).
+    difference of two geometric numbers, so a sum of n is NB(n, 1−e^{−1/b}) − NB(n, 1−e^{−1/b}); n discrete Gaussian
+    numbers of σ ≥ 3 add up to one of σ√n, to 10⁻³⁰ (local.md).
     """
     total = np.zeros(size, dtype=np.int64)
     if scale == 0.0:
         return total
     if noise.simulation and users >= COMPOUND:
-        two = noise.generator().negative_binomial(users, -math.expm1(-1.0 / scale), (2, size))
-        return np.asarray(two[0] - two[1], dtype=np.int64)
-    rows = max(1, CHUNK // size)
+        if mechanism == "laplace":
+            two = noise.generator().negative_binomial(users, -math.expm1(-1.0 / scale), (2, size))
+            return np.asarray(two[0] - two[1], dtype=np.int64)
+        if scale >= SMOOTH and scale * math.sqrt(users) <= LARGEST_SCALE:
+            return noise.gaussian(scale * math.sqrt(users), size)
+    draw, rows = noise.laplace if mechanism == "laplace" else noise.gaussian, max(1, CHUNK // size)
     for start in range(0, users, rows):
-        total += noise.laplace(scale, (min(rows, users - start), size)).sum(axis=0)
+        total += draw(scale, (min(rows, users - start), size)).sum(axis=0)
     return total
 
 
-def summed_laplace(encoder: LaplaceEncoder, users: int, noise: NoiseSource) -> Ints:
+def summed_noises(encoder: LaplaceEncoder | GaussianEncoder, users: int, noise: NoiseSource) -> Ints:
     """The sum over `users` of their independent noises, one per counter."""
+    mechanism: Mechanism = "laplace" if isinstance(encoder, LaplaceEncoder) else "gaussian"
     pairs = [(b, size) for b, size in zip(encoder.scales, encoder.sizes, strict=True) if b is not None]
-    return np.concatenate([sum_of_noises(scale, users, size, noise) for scale, size in pairs])
+    return np.concatenate([sum_of_noises(scale, users, size, noise, mechanism) for scale, size in pairs])
 
 
 # One sampled step in unary encoding ---------------------------------------------------------------------------------

@@ -14,20 +14,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.device import LaplaceEncoder, LossEncoder, Report, SampledEncoder
+from discreet.device import GaussianEncoder, LaplaceEncoder, LossEncoder, Report, SampledEncoder
 from discreet.device.losses import flipped
 from discreet.device.sampler import below, chosen, unary_cost
 from discreet.mdp import Floats, Ints
 from discreet.people.episodes import Episodes
 from discreet.people.losses import TABLES, LossSpec
 from discreet.privacy.accounting import Budget, LedgerEntry
-from discreet.privacy.families import union_width
+from discreet.privacy.families import Family, union_width
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import as_printed, stated
+from discreet.privacy.sums.streams import stated
 from discreet.privacy.trust.local import (
     ONE_REPORT,
-    LaplaceSums,
+    CounterSums,
     check_local,
+    check_relation,
+    sum_of_noises,
     summed_messages,
     summed_width,
     unary_entry,
@@ -37,7 +39,7 @@ from discreet.privacy.trust.losses import (
     PUBLIC_LAYERS,
     PUBLIC_LOSSES,
     CentralLosses,
-    Errors,
+    LossErrors,
     LossPrivatizer,
     LossStream,
 )
@@ -68,9 +70,12 @@ class LocalLosses(LossPrivatizer):
     bit by her own coin and flipped with probability 1/(e^{ε/j}+1). With public losses all users report a step.
     Bandit: all users report a step together with a bit that is 1 with probability her loss there.
     `laplace` (paper mode) adds noise to all counters instead: DLap(2H/ε_N), DLap(2(H−1)/ε_T), DLap(XA/ε_L);
-    with `calibration="paper"` DLap(H/ε_f) for each, as printed, and the guarantee that this truly gives.
+    with `calibration="paper"` DLap(H/ε_f) for each, as printed, and the guarantee that this truly gives. Cumulative
+    losses are padded to K noises as in Alg. 4, unless as printed: their noise has then the same law after every user.
+    A budget in ρ or (ε, δ) buys discrete Gaussian noise on all counters, of visits only with `laplace` (paper mode).
 
-    Guarantee: ε-LDP for any two records, losses.md.   Source: [BZZDTCC24] §5.2 (Laplace); sampled reports: ours.
+    Guarantee: ε-LDP, or ρ-zCDP, for any two records, losses.md.
+    Source: [BZZDTCC24] §5.2 (Laplace); sampled reports and Gaussian noise: ours.
     """
 
     budget: Budget
@@ -80,24 +85,41 @@ class LocalLosses(LossPrivatizer):
     calibration: Literal["true", "paper"] = "true"
 
     def __post_init__(self) -> None:
-        check_local(self.budget, beta=self.beta)
+        if self.budget.kind == "pure":
+            check_local(self.budget, beta=self.beta)
+        check_relation("replace", self.beta)
         if self.calibration == "paper" and not self.laplace:
             raise ValueError("the papers print a scale for Laplace noise on every counter only")
+
+    def padded(self, spec: LossSpec) -> bool:
+        """Whether sums of losses are filled up to K noises: in the form of the paper, but for its printed scale."""
+        return self.laplace and self.calibration == "true" and spec.feedback == "full" and not self.public_losses
+
+    @property
+    def counters(self) -> bool:
+        """Whether everyone sends all her counters with noise, instead of one thing."""
+        return self.laplace or self.budget.kind != "pure"
+
+    def families(self, spec: LossSpec) -> dict[str, Family]:
+        """The noise of every counter of one user's message."""
+        budget, visits = self.budget, self.laplace
+        central = CentralLosses(budget, visits=visits, public_losses=self.public_losses, calibration=self.calibration)
+        return central.families(spec)
 
     def noise_share(self, spec: LossSpec) -> float:
         if self.public_losses or spec.feedback == "bandit":
             return 0.0
-        epsilon, XA, K = self.budget.total("laplace"), spec.layers.num_cells, spec.num_episodes
-        if self.laplace:
-            families = CentralLosses(self.budget, visits=True, calibration=self.calibration).families(spec)
-            return families["losses"].deviation * spec.grid / math.sqrt(K)
+        XA, K = spec.layers.num_cells, spec.num_episodes
+        if self.counters:
+            return self.families(spec)["losses"].deviation * spec.grid / math.sqrt(K)
+        epsilon = self.budget.total("laplace")
         j = chosen_cells(epsilon, XA)
         return math.sqrt(K / 2.0 * report_variance(XA, j, unary_flips(epsilon / j) / 2**64)) / K
 
     def open(self, spec: LossSpec, noise: NoiseSource) -> LossStream:
         if spec.feedback == "bandit" and self.public_losses:
             raise ValueError("bandit losses are seen along people's trajectories, so they cannot be public")
-        return LocalLaplaceLossStream(self, spec, noise) if self.laplace else LocalLossStream(self, spec, noise)
+        return LocalCounterLossStream(self, spec, noise) if self.counters else LocalLossStream(self, spec, noise)
 
 
 class LocalStream(LossStream):
@@ -257,33 +279,32 @@ class LocalLossStream(LocalStream):
         table[-1][spec.cell_index[-1] >= 0] = last
         return np.asarray(table[spec.cell_index >= 0])
 
-    def _errors(self) -> Errors:
+    def _errors(self) -> LossErrors:
         deviation = 0.0 if self._public else math.sqrt(self._loss_variance)
         if self._bandit:
             successors = max((len(layer) for layer in self.spec.layers.states[1:]), default=1)
             deviation = self._count_deviation * math.sqrt(successors / 2.0)
-        return Errors(self._count_deviation, loss_deviation=deviation)
+        return LossErrors(self._count_deviation, loss_deviation=deviation)
 
 
-class LocalLaplaceLossStream(LocalStream):
-    """Laplace noise on every counter of every user: the printed local form at its true scale."""
+class LocalCounterLossStream(LocalStream):
+    """Noise on every counter of every user: with Laplace noise the printed local form, at its true scale."""
 
     def __init__(self, privatizer: LocalLosses, spec: LossSpec, noise: NoiseSource) -> None:
         super().__init__(privatizer, spec, noise)
-        calibration, public = privatizer.calibration, self._public
-        central = CentralLosses(privatizer.budget, visits=True, public_losses=public, calibration=calibration)
-        self._families = central.families(spec)
-        entries, printed = [family.entry for family in self._families.values()], calibration == "paper"
-        budget = None if printed else privatizer.budget
-        self.guarantee = stated(entries, "local", "replace", budget, spec.num_episodes, noise, *self._told)
-        if printed:
-            self.guarantee = as_printed(self.guarantee, privatizer.budget)
-        self._reports = LaplaceSums(list(self._families.values()), spec.tables, spec.layers.horizon * spec.units)
+        self._families = privatizer.families(spec)
+        entries = [family.entry for family in self._families.values()]
+        common, printed = (privatizer.budget, spec.num_episodes, noise), privatizer.calibration == "paper"
+        self.guarantee = stated(entries, "local", "replace", *common, *self._told, printed=printed)
+        self._reports = CounterSums(list(self._families.values()), spec.tables, spec.layers.horizon * spec.units)
         self.encoder = self._reports.encoder
-        self._visits = np.zeros(spec.sizes["visits"])
+        self._visits = np.zeros(spec.sizes["visits"]) if privatizer.laplace else None
+        # Independent of everything and of no use to privacy: a seeded source, which may draw sums of noises.
+        fresh = noise.spawn() if noise.simulation else NoiseSource.seeded(np.random.SeedSequence())
+        self._padding = fresh if privatizer.padded(spec) else None
         K, beta, losses = spec.num_episodes, privatizer.beta / 3, self._families["losses"]
         counts = max(
-            summed_width(family.scale, K, family.size, beta)
+            summed_width(family, K, beta)
             for name, family in self._families.items()
             if family.entry is not None and name != "losses"
         )
@@ -291,7 +312,7 @@ class LocalLaplaceLossStream(LocalStream):
         one = 0.0 if losses.entry is None else spec.grid * union_width(losses, [1], [float(K)], beta)
         self._widths = counts, one
 
-    def encoder_for(self, user: str) -> LaplaceEncoder:
+    def encoder_for(self, user: str) -> LaplaceEncoder | GaussianEncoder:
         """What this user is asked for: what everyone is."""
         return self.encoder
 
@@ -304,14 +325,19 @@ class LocalLaplaceLossStream(LocalStream):
             self._public_sums += contribution["losses"]
         self._reports.add(np.concatenate([contribution[name] for name in TABLES]), len(episodes), self._noise)
 
-    def _counts(self) -> tuple[Floats, Floats]:
+    def _counts(self) -> tuple[Floats | None, Floats]:
         visits, transitions, _ = self._reports.tables()
-        return visits, transitions
+        return None if self._visits is None else visits, transitions
 
     def _sums_of_losses(self) -> Floats:
-        return np.asarray((self._reports.tables()[2] + self._public_sums) * self.spec.grid)
+        sums = self._reports.tables()[2] + self._public_sums
+        if self._padding is not None:
+            family, missing = self._families["losses"], self.spec.num_episodes - self._crowd.size
+            sums = sums + sum_of_noises(family.scale, missing, family.size, self._padding, family.mechanism)
+        return np.asarray(sums * self.spec.grid)
 
-    def _errors(self) -> Errors:
+    def _errors(self) -> LossErrors:
         root, families, (counts, losses) = math.sqrt(self._crowd.size), self._families, self._widths
-        deviation = root * families["losses"].deviation * self.spec.grid
-        return Errors(root * families["transitions"].deviation, counts, deviation, losses)
+        noises = self.spec.num_episodes if self._padding is not None else self._crowd.size
+        deviation = math.sqrt(noises) * families["losses"].deviation * self.spec.grid
+        return LossErrors(root * families["transitions"].deviation, counts, deviation, losses)

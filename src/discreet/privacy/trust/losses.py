@@ -17,32 +17,24 @@ import numpy as np
 from discreet.mdp import Floats, Ints
 from discreet.people.episodes import Episodes
 from discreet.people.losses import LossSpec
-from discreet.privacy.accounting import Budget, Neighbours, no_privacy, tree_levels
+from discreet.privacy.accounting import Budget, Mechanism, Neighbours, no_privacy, tree_levels
 from discreet.privacy.crowd import Crowd, Keeper
-from discreet.privacy.families import (
-    Blocks,
-    Family,
-    Mechanism,
-    check_common,
-    chosen_mechanism,
-    paid,
-    union_width,
-)
+from discreet.privacy.families import Blocks, Family, check_common, check_printed, chosen_mechanism, paid, union_width
 from discreet.privacy.noise import NoiseSource
-from discreet.privacy.sums.streams import as_printed, stated
+from discreet.privacy.sums.streams import stated
 from discreet.privacy.sums.sums import BlockSums, ExactSums, Sums
 from discreet.privacy.sums.toeplitz import MOST_BITS, Code, ToeplitzSums, bits_for, square_root
 from discreet.privacy.sums.tree import Layout, TreeSums, prefix_width
 from discreet.releases.counts import PrivateLosses
 
-Kind = Literal["blocks", "tree", "constant-tree", "toeplitz"]
+SumsKind = Literal["blocks", "tree", "constant-tree", "toeplitz"]
 
 PUBLIC_LAYERS = "which states can occur at each step, and where episodes start, is public"
 PUBLIC_LOSSES = "the loss tables are public: only trajectories are people's data"
 PUBLIC_ENDS = "when a block ends depends on public numbers and releases only"
 
 
-class Table:
+class TableSums:
     """Raw integer sums of one table and the mechanism that closes its blocks."""
 
     def __init__(self, family: Family, sums: Sums) -> None:
@@ -72,7 +64,7 @@ class Table:
 # Streams ------------------------------------------------------------------------------------------------------------
 
 
-class Errors(NamedTuple):
+class LossErrors(NamedTuple):
     """Of the transitions, and of the losses of a block: `PrivateLosses`."""
 
     count_deviation: float = 0.0
@@ -156,7 +148,7 @@ class LossStream(Keeper, ABC):
         """Close a block: the losses of everyone."""
 
     @abstractmethod
-    def _errors(self) -> Errors: ...
+    def _errors(self) -> LossErrors: ...
 
 
 class LossPrivatizer(ABC):
@@ -189,8 +181,8 @@ class CentralLosses(LossPrivatizer):
     budget: Budget
     neighbours: Neighbours = "replace"
     mechanism: Mechanism | None = None
-    counts: Kind = "blocks"
-    losses: Kind = "blocks"
+    counts: SumsKind = "blocks"
+    losses: SumsKind = "blocks"
     num_count_blocks: int = 1
     num_loss_blocks: int = 1
     public_losses: bool = False
@@ -204,10 +196,7 @@ class CentralLosses(LossPrivatizer):
     def __post_init__(self) -> None:
         check_common(self.neighbours, self.beta, 1)
         object.__setattr__(self, "mechanism", chosen_mechanism(self.budget, self.mechanism))
-        if self.calibration not in ("true", "paper"):
-            raise ValueError(f"calibration is {self.calibration!r}; it must be 'true' or 'paper'")
-        if self.calibration == "paper" and self.mechanism != "laplace":
-            raise ValueError("the papers print a scale for Laplace noise only; state epsilon alone")
+        check_printed(self.calibration, self.mechanism)
         if self.losses == "toeplitz" and self.mechanism != "gaussian":
             raise ValueError("the Toeplitz mechanism adds Gaussian noise, which gives no pure epsilon; state a delta")
         if self.counts == "toeplitz":
@@ -215,17 +204,19 @@ class CentralLosses(LossPrivatizer):
 
     def uses(self, name: str) -> int:
         """Noisy values one user's contribution enters."""
-        kind, blocks = (
-            (self.losses, self.num_loss_blocks) if name == "losses" else (self.counts, self.num_count_blocks)
-        )
-        return tree_levels(max(blocks, 1)) if kind in ("tree", "constant-tree") else 1
+        blocks = self.num_loss_blocks if name == "losses" else self.num_count_blocks
+        return tree_levels(max(blocks, 1)) if self.sums_of(name) in ("tree", "constant-tree") else 1
+
+    def sums_of(self, name: str) -> SumsKind:
+        """How a table is released over time."""
+        return self.losses if name == "losses" else self.counts
 
     def _printed(self, name: str, spec: LossSpec, budget: float) -> float | None:
         """The scale of [BZZDTCC24] §5, in integer units; None where the true one is asked for."""
         if self.calibration == "true":
             return None
-        kind = self.losses if name == "losses" else self.counts
-        levels = math.log2(max(spec.num_episodes, 2)) if kind in ("tree", "constant-tree") else 1.0
+        tree = self.sums_of(name) in ("tree", "constant-tree")
+        levels = math.log2(max(spec.num_episodes, 2)) if tree else 1.0
         return spec.layers.horizon * levels / budget * (spec.units if name == "losses" else 1.0)
 
     def families(self, spec: LossSpec) -> dict[str, Family]:
@@ -272,7 +263,7 @@ class CentralLosses(LossPrivatizer):
 class TableStream(LossStream):
     """Sums of tables, each closed by its own mechanism."""
 
-    def __init__(self, spec: LossSpec, tables: Mapping[str, Table]) -> None:
+    def __init__(self, spec: LossSpec, tables: Mapping[str, TableSums]) -> None:
         super().__init__(spec)
         self._tables, self._widths = tables, (0.0, 0.0)
         self._visits = tables["visits"].value if "visits" in tables else None
@@ -293,23 +284,20 @@ class TableStream(LossStream):
         self._tables["losses"].close()
         return self._tables["losses"].value * self.spec.grid
 
-    def _errors(self) -> Errors:
-        tables, (counts, losses) = self._tables, self._widths
-        return Errors(tables["transitions"].deviation, counts, tables["losses"].deviation * self.spec.grid, losses)
+    def _errors(self) -> LossErrors:
+        (counts, losses), transitions = self._widths, self._tables["transitions"].deviation
+        return LossErrors(transitions, counts, self._tables["losses"].deviation * self.spec.grid, losses)
 
 
 class CentralStream(TableStream):
     def __init__(self, privatizer: CentralLosses, spec: LossSpec, noise: NoiseSource) -> None:
         families = privatizer.families(spec)
         told = [PUBLIC_LAYERS, PUBLIC_ENDS, *([PUBLIC_LOSSES] if privatizer.public_losses else [])]
-        entries, neighbours = [family.entry for family in families.values()], privatizer.neighbours
-        printed = privatizer.calibration == "paper"
-        budget = None if printed else privatizer.budget
-        self.guarantee = stated(entries, "joint", neighbours, budget, spec.num_episodes, noise, *told)
-        if printed:
-            self.guarantee = as_printed(self.guarantee, privatizer.budget)
+        entries, printed = [family.entry for family in families.values()], privatizer.calibration == "paper"
+        common = privatizer.neighbours, privatizer.budget, spec.num_episodes, noise
+        self.guarantee = stated(entries, "joint", *common, *told, printed=printed)
         tables = {
-            name: Table(family, _sums(privatizer, spec, family, noise))
+            name: TableSums(family, _sums(privatizer, spec, family, noise))
             for name, family in families.items()
             if name != "visits" or privatizer.visits
         }
@@ -327,7 +315,7 @@ def _sums(privatizer: CentralLosses, spec: LossSpec, family: Family, noise: Nois
         return ExactSums(drawn)
     if family.entry is None or family.scale == 0.0:
         raise ValueError(f"{family.name} have no share of the budget, so that no sum of them is kept")
-    kind = privatizer.losses if family.name == "losses" else privatizer.counts
+    kind = privatizer.sums_of(family.name)
     if kind == "blocks":
         return BlockSums(drawn)
     if kind == "toeplitz":
@@ -365,4 +353,4 @@ class ExactLossStream(TableStream):
     def __init__(self, spec: LossSpec) -> None:
         families = [Family(name, (size,), 1.0, "laplace", 0.0, None) for name, size in spec.sizes.items()]
         noise = NoiseSource.seeded(0)  # of which nothing is drawn
-        super().__init__(spec, {f.name: Table(f, ExactSums(Blocks([f], noise))) for f in families})
+        super().__init__(spec, {f.name: TableSums(f, ExactSums(Blocks([f], noise))) for f in families})

@@ -12,9 +12,9 @@ import numpy as np
 from discreet.mdp import Floats, Ints
 from discreet.people.counting import OneStep, StepCounts, StepItems
 from discreet.people.counts import Counts, CountSpec, Sensitivity
-from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Neighbours
+from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Mechanism, Neighbours
 from discreet.privacy.crowd import Crowd, Keeper
-from discreet.privacy.families import Mechanism, check_common, chosen_mechanism, noise_width, paid, variance_of
+from discreet.privacy.families import check_common, chosen_mechanism, noise_width, paid, variance_of
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import stated
 from discreet.releases.histograms import PrivateHistogram

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec, Sensitivity
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
-from discreet.privacy.accounting import Budget, LedgerEntry, Model, Neighbours
+from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours, Trust
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import check_common, paid, variance_of
 from discreet.privacy.noise import NoiseSource
@@ -23,6 +23,23 @@ from discreet.privacy.sums.streams import stated
 from discreet.problem import PublicStructure
 from discreet.releases.items import Items
 from discreet.releases.reports import ConstantNoise, PrivateReports, ReportNoise, Targets
+
+Released = TypeVar("Released")
+
+
+class Alphabet(Protocol):
+    """What an encoder has to know about the cells."""
+
+    @property
+    def stages(self) -> int: ...
+    @property
+    def pooled(self) -> bool: ...
+    @property
+    def num_cells(self) -> int: ...
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def has_start(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -41,7 +58,7 @@ class Reports:
     episodes_per_user: int = 1
 
     #: Whom people trust, how many independent noises every sub-cell gets, and what that rests on.
-    trust: ClassVar[Model] = "joint"
+    trust: ClassVar[Trust] = "joint"
     noises: ClassVar[int] = 1
     told: ClassVar[tuple[str, ...]] = ()
 
@@ -73,7 +90,74 @@ class Reports:
         return CuratorReportStream(self, spec, num_episodes, noise)
 
 
-class ReportStream(Keeper, ABC):
+class ReportDesk(Keeper, ABC, Generic[Released]):
+    """One epoch of reports after the other: who may report when, on what, and that an epoch is released once.
+
+    A subclass says what it keeps of the reports, and what leaves.
+    """
+
+    _last: Released
+
+    def __init__(
+        self, spec: CountSpec, alphabet: Alphabet, num_episodes: int, noise: NoiseSource, reports: int
+    ) -> None:
+        self._spec, self._noise, self._reports = spec, noise, reports
+        self._space = alphabet
+        self._crowd = Crowd(num_episodes)
+        self._users = 0  # of the open epoch
+        self._targets: Targets | None = None
+
+    def begin(self, plan: Plan) -> None:
+        """Open an epoch whose users report on the plan's targets."""
+        if self._users:
+            raise ValueError("users of the open epoch have reported; release them before new targets are announced")
+        targets = plan.announcement
+        if not isinstance(targets, Targets):
+            raise ValueError("the plan announces no targets; users would not know what to report")
+        if targets.cells.shape != (self._space.num_rows,):
+            raise ValueError(f"the target set has shape {targets.cells.shape}; expected ({self._space.num_rows},)")
+        self._open(targets)
+        self._targets = targets
+
+    @abstractmethod
+    def _open(self, targets: Targets) -> None:
+        """Make room for reports on these, or refuse them."""
+
+    def _announced(self) -> Targets:
+        if self._targets is None:
+            raise ValueError("no targets have been announced; begin an epoch before users report")
+        return self._targets
+
+    def add(self, contribution: Episodes | Counts) -> None:
+        """Users who have not been seen before; whoever has no episode of the problem reports nothing."""
+        episodes = checked_episodes(contribution, self._spec)
+        targets = self._announced()
+        self._crowd.check(len(episodes))
+        self._collect(encoded(episodes, self._spec, self._space, targets, self._reports, self._noise), len(episodes))
+
+    @abstractmethod
+    def _collect(self, items: Ints, users: int) -> None:
+        """Reports (n, m) of so many users: row·2S + 2·s' + bit, or −1."""
+
+    def _came(self, users: int) -> None:
+        self._crowd.size += users
+        self._users += users
+
+    def release(self) -> Released:
+        """The epoch's histogram with noise on every sub-cell; without new users, the last release again."""
+        if self._users:
+            self._settle(self._drawn(self._users))
+        return self._last
+
+    def _settle(self, release: Released) -> None:
+        self._last, self._targets, self._users = release, None, 0
+
+    @abstractmethod
+    def _drawn(self, users: int) -> Released:
+        """What leaves at the end of the epoch; the raw reports are forgotten."""
+
+
+class ReportStream(ReportDesk[PrivateReports]):
     """The open epoch of reports, whoever adds the noise: how often each item asked for was named.
 
     It leaves as one noisy histogram. A subclass says what users' reports add to the tally, and what the tally of the
@@ -89,44 +173,23 @@ class ReportStream(Keeper, ABC):
         law: ReportNoise,
         reports: int = 1,
     ) -> None:
-        self._tables = spec.tables
-        self._spec, self._noise, self._law, self._reports = spec, noise, law, reports
-        self._crowd = Crowd(num_episodes)
         self.alphabet = alphabet_of(spec, structure)
-        self._users = 0  # of the open epoch
-        self._targets: Targets | None = None
+        super().__init__(spec, self.alphabet, num_episodes, noise, reports)
+        self._tables, self._law = spec.tables, law
         self._items: Ints = np.zeros(0, dtype=np.int64)
         self._place, self._tally = self._items, self._items
         empty = np.zeros((0, 2 * spec.num_states))
         self._last = PrivateReports(self.alphabet, empty, None, 0, 0, law.variance(0, 0), law, reports)
 
-    def begin(self, plan: Plan) -> None:
-        """Open an epoch whose users report on the plan's targets."""
-        if self._users:
-            raise ValueError("users of the open epoch have reported; release them before new targets are announced")
-        targets = plan.announcement
-        if not isinstance(targets, Targets):
-            raise ValueError("the plan announces no targets; users would not know what to report")
-        if targets.cells.shape != (self.alphabet.num_rows,):
-            raise ValueError(f"the target set has shape {targets.cells.shape}; expected ({self.alphabet.num_rows},)")
+    def _open(self, targets: Targets) -> None:
         items, place = numbered(self.alphabet, targets)
         if items.size == 0:
             raise ValueError("the target set is empty; at least one cell must be asked for")
-        self._targets, self._items, self._place = targets, items, place
+        self._items, self._place = items, place
         self._tally = np.zeros(items.size, dtype=np.int64)
 
-    def _announced(self) -> Targets:
-        if self._targets is None:
-            raise ValueError("no targets have been announced; begin an epoch before users report")
-        return self._targets
-
-    def add(self, contribution: Episodes | Counts) -> None:
-        """Users who have not been seen before; whoever has no episode of the problem reports nothing."""
-        episodes = checked_episodes(contribution, self._spec)
-        targets = self._announced()
-        self._crowd.check(len(episodes))
-        items = encoded(episodes, self._spec, self.alphabet, targets, self._reports, self._noise)
-        self._enter(self._named(self._place[items]), len(episodes))
+    def _collect(self, items: Ints, users: int) -> None:
+        self._enter(self._named(self._place[items]), users)
 
     def _named(self, places: Ints) -> Ints:
         """How often each item is named in the reports (n, m) of users: as they are, or randomised."""
@@ -134,28 +197,22 @@ class ReportStream(Keeper, ABC):
 
     def _enter(self, named: Ints, users: int) -> None:
         self._tally += named
-        self._crowd.size += users
-        self._users += users
-
-    def release(self) -> PrivateReports:
-        """The epoch's histogram with noise on every sub-cell; without new users, the last release again."""
-        if self._users:
-            self._close(self._users, *self._estimate())
-        return self._last
+        self._came(users)
 
     @abstractmethod
     def _estimate(self) -> tuple[Ints | Floats, float]:
         """Unbiased numbers of users per item, and the variance of the noise in each."""
 
-    def _close(self, users: int, values: Ints | Floats, variance: float) -> None:
+    def _drawn(self, users: int) -> PrivateReports:
+        return self._histogram(users, *self._estimate())
+
+    def _histogram(self, users: int, values: Ints | Floats, variance: float) -> PrivateReports:
         targets = self._announced()
         histogram = np.zeros((targets.rows.size, 2 * self._spec.num_states))
         histogram[self.alphabet.admitted[targets.rows]] = values
+        self._tally = np.zeros(0, dtype=np.int64)
         size = self._crowd.size
-        self._last = PrivateReports(
-            self.alphabet, histogram, targets, users, size, variance, self._law, self._reports
-        )
-        self._targets, self._users, self._tally = None, 0, np.zeros(0, dtype=np.int64)
+        return PrivateReports(self.alphabet, histogram, targets, users, size, variance, self._law, self._reports)
 
     def variance(self, users: int) -> float:
         """Of the noise on one sub-cell after an epoch of so many users, when everything is asked for."""
@@ -213,15 +270,18 @@ def typical(spec: CountSpec, structure: PublicStructure) -> float:
     return ((math.sqrt(low * high) - 25.0) / 12.0) ** 2
 
 
-def alphabet_of(spec: CountSpec, structure: PublicStructure) -> Items:
-    """The reports of a problem. Cells that never pay need no bit only where 0 is the lowest reward, hence bit 0.
-
-    The only step of a problem has no successor worth knowing, pooled or not.
-    """
+def adjusted(spec: CountSpec, structure: PublicStructure) -> PublicStructure:
+    """What is declared, checked. Cells that never pay need no bit only where 0 is the lowest reward, hence bit 0."""
     if structure.successors is not None and not structure.successors.any(axis=-1).all():
         raise ValueError("successors leave some cell without any; every cell needs at least one")
     if spec.reward_range is not None and spec.reward_range[0] != 0.0:
-        structure = replace(structure, zero_rewards=None)
+        return replace(structure, zero_rewards=None)
+    return structure
+
+
+def alphabet_of(spec: CountSpec, structure: PublicStructure) -> Items:
+    """The reports of a problem. The only step of a problem has no successor worth knowing, pooled or not."""
+    structure = adjusted(spec, structure)
     pooled, start = spec.pooled and spec.horizon > 1, structure.initial is None
     return Items.of(spec.num_states, spec.num_actions, spec.horizon, pooled, structure, start=start)
 
@@ -245,7 +305,7 @@ def checked_episodes(contribution: Episodes | Counts, spec: CountSpec) -> Episod
 
 
 def encoded(
-    episodes: Episodes, spec: CountSpec, alphabet: Items, targets: Targets, reports: int, noise: NoiseSource
+    episodes: Episodes, spec: CountSpec, alphabet: Alphabet, targets: Targets, reports: int, noise: NoiseSource
 ) -> Ints:
     """(n, m) reports of n users: row·2S + 2·s' + bit, or −1. Everybody tosses m coins, needed or not.
 

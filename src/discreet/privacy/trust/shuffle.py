@@ -22,7 +22,7 @@ from discreet.planning import Plan
 from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours, no_privacy
 from discreet.privacy.crowd import Crowd
-from discreet.privacy.families import check_common
+from discreet.privacy.families import check_choice, check_common
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import as_printed, released, stated
 from discreet.privacy.sums.sums import cells_of_counters, windowed
@@ -38,8 +38,6 @@ from discreet.privacy.trust.shuffle_law import (
 from discreet.privacy.trust.shuffler import Tally, estimated
 from discreet.releases.batches import Batch
 from discreet.releases.counts import PerTable, PrivateCounts
-
-Calibration = Literal["exact", "paper"]
 
 
 def summed_bits(episodes: Episodes | Counts, spec: CountSpec, noise: NoiseSource) -> Ints:
@@ -93,37 +91,28 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Shuffle:
-    """The users between two releases form a batch of shuffled bits: visits, transitions, rewards of first visits.
+class ShuffledCounts:
+    """What privatizers of shuffled counts are told, and the noise and the guarantee that follow.
 
-    Per counter and batch the noise is Bin(users·m, p) less its mean, the least that gives (ε, δ) to a user who lowers
-    3·min(H, cells) counters and raises as many others. Releases add up batches; with `window="restart"` a cell starts
-    again at the newest batch when that alone has the better ratio of signal to noise.
-
-    Guarantee: shuffle DP with the stated budget per user, for any number of batches, shuffle.md.
-    Width: exact binomial tails, for an unlimited number of releases; rewards plus what rounding to bits adds.
-    Source: [BTZCC25] with bit messages and exact accounting; `calibration="paper"` has its printed noise, and states
-    the ε that is true of it.  Cost: one binomial per counter and batch in a simulation, one word per noise bit else.
+    `calibration="paper"` has the printed noise of [BTZCC25], and states the ε that is true of it.
     """
 
-    budget: Budget
+    budget: Budget | None
     neighbours: Neighbours = "replace"
     honest: float = 1.0
     beta: float = 0.01
-    window: Literal["all", "restart"] = "all"
-    calibration: Calibration = "exact"
+    calibration: Literal["exact", "paper"] = "exact"
     most_noise_bits: int | None = None
 
     def __post_init__(self) -> None:
         check_common(self.neighbours, self.beta, 1)
-        check_shuffle(self.budget, self.honest, self.most_noise_bits)
-        if self.window not in ("all", "restart"):
-            raise ValueError(f"window is {self.window!r}; it must be 'all' or 'restart'")
-        if self.calibration not in ("exact", "paper"):
-            raise ValueError(f"calibration is {self.calibration!r}; it must be 'exact' or 'paper'")
+        check_choice("calibration", self.calibration, "exact", "paper")
+        if self.budget is not None:
+            check_shuffle(self.budget, self.honest, self.most_noise_bits)
 
     def law(self, spec: CountSpec, layer: bool = False) -> BitLaw:
         """The noise of a batch of all counters, or of one layer's visits and transitions."""
+        assert self.budget is not None
         assert self.budget.epsilon is not None
         epsilon, delta = self.budget.epsilon, self.budget.delta
         changes = Changes.of(2 if layer else 3 * spec.tables.most_first_visits, self.neighbours)
@@ -132,10 +121,10 @@ class Shuffle:
             printed = binomial.printed_bits(epsilon / (3 * spec.horizon), delta)
         return BitLaw(epsilon, delta, changes, self.honest, self.most_noise_bits, printed)
 
-    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ShuffleStream:
-        return ShuffleStream(self, spec, num_episodes, noise)
-
     def guarantee(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> Guarantee:
+        """No budget: exact, not private."""
+        if self.budget is None:
+            return no_privacy("raw counts are used")
         law = self.law(spec)
         epsilon, budget = law.epsilon, self.budget
         if law.printed is not None:
@@ -145,6 +134,30 @@ class Shuffle:
         spent = budget if math.isfinite(epsilon) else None
         found = stated(entries, "shuffle", self.neighbours, spent, num_episodes, noise, *told(self.honest))
         return found if law.printed is None else as_printed(found, self.budget)
+
+
+@dataclass(frozen=True)
+class Shuffle(ShuffledCounts):
+    """The users between two releases form a batch of shuffled bits: visits, transitions, rewards of first visits.
+
+    Per counter and batch the noise is Bin(users·m, p) less its mean, the least that gives (ε, δ) to a user who lowers
+    3·min(H, cells) counters and raises as many others. Releases add up batches; with `window="restart"` a cell starts
+    again at the newest batch when that alone has the better ratio of signal to noise.
+
+    Guarantee: shuffle DP with the stated budget per user, for any number of batches, shuffle.md.
+    Width: exact binomial tails, for an unlimited number of releases; rewards plus what rounding to bits adds.
+    Source: [BTZCC25] with bit messages and exact accounting.
+    Cost: one binomial per counter and batch in a simulation, one word per noise bit else.
+    """
+
+    window: Literal["all", "restart"] = "all"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("window", self.window, "all", "restart")
+
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ShuffleStream:
+        return ShuffleStream(self, spec, num_episodes, noise)
 
 
 class _CountStream(ShuffledStream):
@@ -235,30 +248,12 @@ class ShuffleStream(_CountStream):
 
 
 @dataclass(frozen=True)
-class ShuffleBatches:
+class ShuffleBatches(ShuffledCounts):
     """Batches announced by the learner (`Batch`), each released by itself: visits and transitions of one step with
     the noise of 2 falling and 2 rising bits, or everything with that of 3H and 3H. No budget: exact, not private.
 
     Guarantee and source: as `Shuffle`; every user is in one batch, so the worst batch counts, shuffle.md.
     """
-
-    budget: Budget | None
-    neighbours: Neighbours = "replace"
-    honest: float = 1.0
-    beta: float = 0.01
-    calibration: Calibration = "exact"
-    most_noise_bits: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.budget is not None:
-            self.counts()
-
-    def counts(self) -> Shuffle:
-        """The same settings for one statistic."""
-        assert self.budget is not None
-        return Shuffle(
-            self.budget, self.neighbours, self.honest, self.beta, "all", self.calibration, self.most_noise_bits
-        )
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> BatchStream:
         return BatchStream(self, spec, num_episodes, noise)
@@ -271,10 +266,8 @@ class BatchStream(_CountStream):
         super().__init__(spec, num_episodes, noise, privatizer.beta)
         if spec.pooled and spec.horizon > 1:
             raise ValueError("batches of one layer count per step; leave pooling out")
-        self._counted = privatizer.counts() if privatizer.budget is not None else None
-        self.guarantee = no_privacy("raw counts are used")
-        if self._counted is not None:
-            self.guarantee = self._counted.guarantee(spec, num_episodes, noise)
+        self._privatizer = privatizer
+        self.guarantee = privatizer.guarantee(spec, num_episodes, noise)
         self._batch: Batch | None = None
         self._closed = 0
         self._last = PrivateCounts(*spec.split(np.zeros(self._raw.size)), horizon=spec.horizon, num_episodes=0)
@@ -308,9 +301,9 @@ class BatchStream(_CountStream):
         """What the users of the announced batch are sent."""
         batch = self._announced()
         statistic = CountBits(self._tables, batch.layer)
-        if self._counted is None:
+        if self._privatizer.budget is None:
             return BitEncoder(statistic, batch.users, 0, 0)
-        law = self._counted.law(self._spec, layer=batch.layer is not None)
+        law = self._privatizer.law(self._spec, layer=batch.layer is not None)
         return self._published(law, statistic, batch.users)
 
     def _own(self, encoder: BitEncoder) -> BitEncoder:

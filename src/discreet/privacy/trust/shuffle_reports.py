@@ -108,4 +108,4 @@ class ShuffleReportStream(ReportStream, ShuffledStream):
         return estimated(encoder, self._shuffled(encoder, self._tally))
 
     def _arrive(self, encoder: BitEncoder, batch: Tally) -> None:
-        self._close(batch.users, *estimated(encoder, batch))
+        self._settle(self._histogram(batch.users, *estimated(encoder, batch)))

@@ -10,15 +10,14 @@ import numpy as np
 from discreet.mdp import Ints
 from discreet.people.counting import OneStep, StepItems
 from discreet.people.counts import CountSpec
-from discreet.privacy.accounting import Guarantee
+from discreet.privacy.accounting import Guarantee, Mechanism
 from discreet.privacy.excess import excess
-from discreet.privacy.families import Mechanism
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.one_hot import HistogramStream, OneHot, Settled, Tilted
 from discreet.releases.sparse import SparseHistogram, SparseItems
 
 #: Of a cell with so many items: the threshold in standard deviations of the noise on one.
-Thresholds = Callable[[int], float]
+ThresholdOf = Callable[[int], float]
 
 
 class SparseStream(HistogramStream[StepItems, tuple[Ints, Ints], SparseHistogram]):
@@ -31,7 +30,7 @@ class SparseStream(HistogramStream[StepItems, tuple[Ints, Ints], SparseHistogram
         items: SparseItems,
         num_users: int,
         noise: NoiseSource,
-        thresholds: Thresholds,
+        thresholds: ThresholdOf,
     ) -> None:
         super().__init__(one_hot, spec, items, num_users, noise)
         self._items, self._thresholds = items, thresholds
@@ -49,7 +48,7 @@ class SparseStream(HistogramStream[StepItems, tuple[Ints, Ints], SparseHistogram
 
 
 def tilted_release(
-    tilted: Tilted, users: OneStep, spec: CountSpec, items: SparseItems, noise: NoiseSource, thresholds: Thresholds
+    tilted: Tilted, users: OneStep, spec: CountSpec, items: SparseItems, noise: NoiseSource, thresholds: ThresholdOf
 ) -> tuple[SparseHistogram, dict[str, Guarantee]]:
     """One step per user: the pilot's release, then what rises above the thresholds."""
     reports, main, parts = tilted.reports(users, spec, noise)
@@ -78,7 +77,7 @@ def item_counts(counts: StepItems, spec: CountSpec, items: SparseItems) -> tuple
 
 
 def released(
-    codes: Ints, counts: Ints, items: SparseItems, law: Settled, thresholds: Thresholds, noise: NoiseSource
+    codes: Ints, counts: Ints, items: SparseItems, law: Settled, thresholds: ThresholdOf, noise: NoiseSource
 ) -> SparseHistogram:
     """The law of: noise on every item, then everything that is not above its cell's threshold is forgotten."""
     mechanism, scale, grid = law.mechanism, law.scale, law.spec.grid

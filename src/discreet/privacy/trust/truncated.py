@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -13,14 +14,14 @@ from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
-from discreet.privacy.accounting import Budget, Neighbours
+from discreet.privacy.accounting import Budget, Mechanism, Neighbours
 from discreet.privacy.crowd import Keeper
 from discreet.privacy.envelope import SMALLEST_SCALE
-from discreet.privacy.families import Blocks, Family, Mechanism, calibrated, reward_rounding, samplable
+from discreet.privacy.families import Blocks, Family, calibrated, reward_rounding, samplable
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.epochs import Epochs, EpochStream
 from discreet.privacy.sums.exact import Exact, ExactStream
-from discreet.privacy.sums.streams import CountStream, as_printed, stated
+from discreet.privacy.sums.streams import CountStream, stated
 from discreet.privacy.sums.tree import Tree, TreeStream
 from discreet.privacy.tails import adaptive_width, exponent_grid, log_moments
 from discreet.privacy.trust.local import ONE_REPORT, LocalLaplace, sum_of_noises
@@ -136,22 +137,48 @@ class Spread:
         return np.asarray(np.sqrt(terms) * peak * self._deviation)
 
 
-class Cutting(CountStream):
-    """A stream whose users cut rewards at announced thresholds, and whose noise follows the largest of them."""
+class Announced(Keeper):
+    """A stream whose users cut rewards at announced thresholds."""
+
+    _cut: Cut
+
+    def begin(self, plan: Plan) -> None:
+        self._cut.announce(plan)
+
+
+class Cutting(Announced, CountStream):
+    """Sums of a curator whose noise follows the largest thresholds so far."""
 
     _state: ClassVar[tuple[str, ...]] = ("_cut",)
-    _cut: Cut
 
     def _follow(self, spec: CountSpec, num_episodes: int, noise: NoiseSource, most_terms: int) -> None:
         self._mechanism.noise = ThresholdBlocks(self._families, noise, lambda: self._cut)
         self._spread = Spread(self._families[2], spec, num_episodes, self._beta / 3, most_terms)
         self.guarantee = replace(self.guarantee, assumptions=(*self.guarantee.assumptions, PUBLIC))
 
-    def begin(self, plan: Plan) -> None:
-        self._cut.announce(plan)
-
     def add(self, contribution: Episodes | Counts) -> None:
         super().add(self._cut.applied(contribution))
+
+    def _widths(self) -> PerTable:
+        widths = super()._widths()
+        if self._families[2].entry is None:
+            return widths
+        return replace(widths, rewards=self._reward_width() if self._mechanism.blocks else 0.0)
+
+    def _deviations(self) -> PerTable:
+        deviations = super()._deviations()
+        if self._families[2].entry is None:
+            return deviations
+        return replace(deviations, rewards=self._spread.deviation(self._cut.peak, self._noises))
+
+    @property
+    @abstractmethod
+    def _noises(self) -> Any:
+        """How many noises are in the sums, a number or one per cell."""
+
+    @abstractmethod
+    def _reward_width(self) -> Floats:
+        """Of sums that hold some."""
 
 
 @dataclass(frozen=True)
@@ -176,18 +203,14 @@ class TruncatedEpochStream(Cutting, EpochStream):
         super().__init__(epochs, spec, num_episodes, noise)
         self._follow(spec, num_episodes, noise, num_episodes)
 
-    def _widths(self) -> PerTable:
-        widths, t = super()._widths(), self._epochs
-        if t == 0 or self._families[2].entry is None:
-            return widths
-        sums = self._lengths * self._spread.moments(self._cut.peak)
-        return replace(widths, rewards=self._spread.width(sums, self._spread.beta / (t * t * (t + 1))))
+    @property
+    def _noises(self) -> Ints:
+        return self._lengths
 
-    def _deviations(self) -> PerTable:
-        deviations = super()._deviations()
-        if self._families[2].entry is None:
-            return deviations
-        return replace(deviations, rewards=self._spread.deviation(self._cut.peak, self._lengths))
+    def _reward_width(self) -> Floats:
+        t = self._epochs
+        sums = self._lengths * self._spread.moments(self._cut.peak)
+        return self._spread.width(sums, self._spread.beta / (t * t * (t + 1)))
 
 
 @dataclass(frozen=True)
@@ -211,21 +234,13 @@ class TruncatedTreeStream(Cutting, TreeStream):
         super().__init__(tree, spec, num_episodes, noise)
         self._follow(spec, num_episodes, noise, self._layout.bits)
 
-    def _widths(self) -> PerTable:
-        widths = super()._widths()
-        if self._families[2].entry is None:
-            return widths
-        if not self._mechanism.nodes:
-            return replace(widths, rewards=0.0)
-        sums = len(self._mechanism.nodes) * self._spread.moments(self._cut.peak)
-        return replace(widths, rewards=self._spread.width(sums, num_prefixes=self._layout.num_prefixes))
+    @property
+    def _noises(self) -> float:
+        return self._mechanism.variance
 
-    def _deviations(self) -> PerTable:
-        deviations = super()._deviations()
-        if self._families[2].entry is None:
-            return deviations
-        spread = self._spread.deviation(self._cut.peak, self._mechanism.variance)
-        return replace(deviations, rewards=spread)
+    def _reward_width(self) -> Floats:
+        sums = len(self._mechanism.nodes) * self._spread.moments(self._cut.peak)
+        return self._spread.width(sums, num_prefixes=self._layout.num_prefixes)
 
 
 @dataclass(frozen=True)
@@ -247,8 +262,8 @@ class TruncatedLocal:
         return TruncatedLocalStream(self, spec, num_episodes, noise)
 
 
-class TruncatedLocalStream(Keeper):
-    """Counts in a `LocalLaplaceStream` with two thirds of the budget, noisy reward sums here."""
+class TruncatedLocalStream(Announced):
+    """Counts in a `LocalCounterStream` with two thirds of the budget, noisy reward sums here."""
 
     def __init__(self, local: TruncatedLocal, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> None:
         self._cut, self._spec, self._noise = Cut(spec), spec, noise
@@ -262,15 +277,10 @@ class TruncatedLocalStream(Keeper):
         self._variance = np.zeros(self._cut.peak.shape)
         self._sums: Ints = np.zeros(self._cut.peak.shape, dtype=np.int64)
         assert self._family.entry is not None
-        entries, printed = (*self._counts.ledger, self._family.entry), local.calibration == "paper"
-        budget = None if printed else local.budget
-        self.guarantee = stated(entries, "local", "replace", budget, num_episodes, noise, ONE_REPORT, PUBLIC)
-        if printed:
-            self.guarantee = as_printed(self.guarantee, local.budget)
+        entries, common = (*self._counts.ledger, self._family.entry), (local.budget, num_episodes, noise)
+        told, printed = (ONE_REPORT, PUBLIC), local.calibration == "paper"
+        self.guarantee = stated(entries, "local", "replace", *common, *told, printed=printed)
         self._beta = local.beta
-
-    def begin(self, plan: Plan) -> None:
-        self._cut.announce(plan)
 
     def add(self, contribution: Episodes | Counts) -> None:
         episodes = self._cut.applied(contribution)
@@ -307,13 +317,10 @@ class TruncatedExact(Exact):
         return TruncatedExactStream(spec, num_episodes)
 
 
-class TruncatedExactStream(ExactStream):
+class TruncatedExactStream(Announced, ExactStream):
     def __init__(self, spec: CountSpec, num_episodes: int) -> None:
         super().__init__(spec, num_episodes)
         self._cut = Cut(spec)
-
-    def begin(self, plan: Plan) -> None:
-        self._cut.announce(plan)
 
     def add(self, contribution: Episodes | Counts) -> None:
         super().add(self._cut.applied(contribution))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from discreet.privacy.accounting import Model
+from discreet.privacy.accounting import Trust
 from discreet.privacy.trust.reports import Reports
 
 
@@ -22,6 +22,6 @@ class TwoServerReports(Reports):
     Source: ours; the shares are those of Prio.   Cost: two draws per sub-cell of the targets and epoch.
     """
 
-    trust: ClassVar[Model] = "two-servers"
+    trust: ClassVar[Trust] = "two-servers"
     noises: ClassVar[int] = 2
     told: ClassVar[tuple[str, ...]] = ("at least one of the two servers keeps its shares and its noise to itself",)
