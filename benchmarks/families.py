@@ -1,7 +1,7 @@
 """Problems that a learner meets for the first time: generators with many instances, grouped into families.
 
 A family is used either to choose constants ("tuning") or to report ("reporting"); its instances are functions of a
-number. Tuning uses instances from 100 on and seeds from 5000 on, tables instances and seeds from 0 on.
+number. Tuning uses instances from 100 on and seeds from 5000 on, tables instances and seeds below.
 """
 
 from __future__ import annotations
@@ -129,6 +129,24 @@ def riverswim(S: int, H: int) -> Callable[[int], FiniteMDP]:
 
 def strens(S: int) -> Callable[[int], FiniteMDP]:
     return lambda i: tabular.chain(S, 20, float(_rng("chain", i).uniform(0.1, 0.3)))
+
+
+def lure(S: int, H: int = 20) -> Callable[[int], FiniteMDP]:
+    """One action leads on and may slip back, the other one pays a little and returns to the start; the end pays 1."""
+
+    def build(i: int) -> FiniteMDP:
+        rng = _rng("lure", i)
+        P, r = np.zeros((S, 2, S)), np.zeros((S, 2))
+        ahead, luck, sure = rng.integers(2, size=S), rng.uniform(0.7, 0.95), rng.uniform(0.1, 0.25)
+        for s in range(S):
+            P[s, ahead[s], min(s + 1, S - 1)] += luck
+            P[s, ahead[s], max(s - 1, 0)] += 1.0 - luck
+            P[s, 1 - ahead[s], 0] = 1.0
+            r[s, 1 - ahead[s]] = sure
+        r[S - 1, ahead[S - 1]] = 1.0
+        return _mdp(P, r, _first(S), H)
+
+    return build
 
 
 def birth_death(S: int, H: int = 20) -> Callable[[int], FiniteMDP]:
@@ -318,6 +336,8 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("branch", "branch 20", "tuning", branch(20)),
     Problem("diffuse", "diffuse 12", "tuning", diffuse(12)),
     Problem("diffuse", "diffuse 20", "tuning", diffuse(20)),
+    Problem("lure", "lure 5", "tuning", lure(5)),
+    Problem("lure", "lure 8", "tuning", lure(8)),
     Problem("riverswim, staged", "M3 staged", "tuning", riverswim(3, 6), True, 1),
     Problem("riverswim, staged", "R6 staged", "tuning", riverswim(6, 20), True, 1),
     Problem("changing", "change 4", "tuning", changing, True),
