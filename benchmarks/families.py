@@ -1,7 +1,7 @@
 """Problems that a learner meets for the first time: generators with many instances, grouped into families.
 
 A family is used either to choose constants ("tuning") or to report ("reporting"); its instances are functions of a
-number. Tuning uses instances from 100 on and seeds from 5000 on, tables instances and seeds from 0 on.
+number. Tuning uses instances from 100 on and seeds from 5000 on, tables instances and seeds below.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from discreet.envs.generators import (
     garnet,
     grid,
     inventory,
+    lure,
     nonstationary,
     queue,
     riverswim,
@@ -65,6 +66,8 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("branch", "branch 20", "tuning", branch(20)),
     Problem("diffuse", "diffuse 12", "tuning", diffuse(12)),
     Problem("diffuse", "diffuse 20", "tuning", diffuse(20)),
+    Problem("lure", "lure 5", "tuning", lure(5)),
+    Problem("lure", "lure 8", "tuning", lure(8)),
     Problem("riverswim, staged", "M3 staged", "tuning", riverswim(3, 6), True, 1),
     Problem("riverswim, staged", "R6 staged", "tuning", riverswim(6, 20), True, 1),
     Problem("changing", "change 4", "tuning", changing, True),

@@ -88,7 +88,7 @@ def doubt(row, spread, seen, V, r, mean_variance, N):
     return (noise + mean_variance + sampling) ** 0.5
 
 
-def exploring_values(model, seen, optimism, hidden, searching, prospect, H, A, restricted=False):
+def exploring_values(model, seen, optimism, hidden, searching, along, prospect, H, A, restricted=False):
     """(actions, values, worth) by loops over h, s, a from the formulas of Spotlight; ties to action 0."""
     rows, spreads, means, mean_variances, counts, known = model
     prior, best_means, belief = prospect
@@ -107,7 +107,7 @@ def exploring_values(model, seen, optimism, hidden, searching, prospect, H, A, r
                 if known[c]:
                     u = doubt(rows[c], spreads[c], seen, W, means[c], mean_variances[c], counts[c])
                     bonus = hidden[c] * (1 - means[c] + max(top - rows[c] @ W, 0))
-                    q = min(means[c] + rows[c] @ W + bonus * searching, H - h)
+                    q = min(means[c] + rows[c] @ W + bonus * searching + along * u, H - h)
                     bound = q + optimism[c] * u + bonus * (not searching)
                     options.append((bound, q, bonus if searching else u + bonus))
                 else:

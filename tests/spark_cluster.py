@@ -10,6 +10,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+#: What a worker says when it is ready.
+REGISTERED = "Successfully registered with master"
+
 
 @contextlib.contextmanager
 def cluster(folder: Path, cores: int = 1, memory: str = "1g") -> Iterator[str]:
@@ -30,9 +33,9 @@ def cluster(folder: Path, cores: int = 1, memory: str = "1g") -> Iterator[str]:
             started = subprocess.Popen((program, *command), env=environment, stdout=log, stderr=log)
             stack.callback(started.wait, 60)
             stack.callback(started.terminate)
-        for _ in range(600):
-            if "has been registered" in (folder / "cluster.log").read_text() or started.poll() is not None:
+        for _ in range(1200):
+            if REGISTERED in (folder / "cluster.log").read_text() or started.poll() is not None:
                 break
             time.sleep(0.1)
-        assert "registered with master" in (folder / "cluster.log").read_text().lower()
+        assert REGISTERED in (folder / "cluster.log").read_text()
         yield where

@@ -67,8 +67,8 @@ def in_order(H, S, A):
     return np.broadcast_to(np.arange(A), (H, S, A)).copy()
 
 
-@given(st.integers(0, 10**6), st.sampled_from([1, 4]), st.booleans(), st.booleans())
-def test_exploring_plans_equal_plain_loops(seed, stages, searching, restricted):
+@given(st.integers(0, 10**6), st.sampled_from([1, 4]), st.booleans(), st.booleans(), st.sampled_from([0.0, 0.8]))
+def test_exploring_plans_equal_plain_loops(seed, stages, searching, restricted, along):
     rng = np.random.default_rng(seed)
     H, S, A = 4, 3, 2
     model = random_model(rng, S, A, stages, 0.4)
@@ -83,9 +83,9 @@ def test_exploring_plans_equal_plain_loops(seed, stages, searching, restricted):
     actions, V, worth = np.empty((H, S), dtype=np.int64), np.empty((H + 1, S)), np.empty((H, S))
     optimism = rng.random(C) * 3
     kernel.exploring_values(
-        *model, seen, optimism, hidden, searching, *prospect, restricted, in_order(H, S, A), actions, V, worth
+        *model, seen, optimism, hidden, searching, along, *prospect, restricted, in_order(H, S, A), actions, V, worth
     )
-    expected = oracle.exploring_values(model, seen, optimism, hidden, searching, prospect, H, A, restricted)
+    expected = oracle.exploring_values(model, seen, optimism, hidden, searching, along, prospect, H, A, restricted)
     assert np.array_equal(actions, expected[0])
     assert pytest.approx(expected[1], abs=1e-12) == V
     assert pytest.approx(expected[2], abs=1e-12) == worth
@@ -189,7 +189,7 @@ def test_ties_go_to_the_first_action_of_the_order():
     nothing = table, table, none, none, none, np.zeros(4, dtype=bool)
     actions, V, worth = np.empty((3, 2), dtype=np.int64), np.empty((4, 2)), np.empty((3, 2))
     kernel.exploring_values(
-        *nothing, np.ones(2), none, none, False, table, none, 0.0, False, order, actions, V, worth
+        *nothing, np.ones(2), none, none, False, 0.0, table, none, 0.0, False, order, actions, V, worth
     )
     assert actions.tolist() == [[1, 0]] * 3
     assert V[:, 0].tolist() == [3.0, 2.0, 1.0, 0.0]
@@ -440,6 +440,10 @@ def test_epochs_are_as_long_as_the_noise_demands():
     assert epoch_length(release, 0.001 * one, nothing, 8, 12.0, CURATOR) == CURATOR.first  # capped
     late = replace(release, num_episodes=100_000)
     assert epoch_length(late, 1e-6 * one, nothing, 8, 12.0, CURATOR) == 30_000
+    shares = [
+        epoch_length(replace(release, num_episodes=k), one, nothing, 8, 12.0, CURATOR) for k in (20_000, 160_000)
+    ]
+    assert shares == [100, 1600]  # .5 %, and twice that for eight times as many
     home = replace(release, noise=UserNoise(1.0))
     nu = UserNoise(1.0).per_user(50)
     assert epoch_length(home, one, nothing, 50, 8.0, AT_HOME) == pytest.approx(64 * nu, abs=2)  # n = signal²·ν/rate²
@@ -497,8 +501,61 @@ def test_states_never_seen_are_searched_for_within_a_budget():
     assert replan(replace(ready, lost=1e6), agent, alphabet).focus.mode == "refine"
     seen = sums.copy()
     seen[3], seen[3, 4] = 0.0, 400.0
-    complete = knowing(seen, np.full(6, 9.0), alphabet, late=1000.0, won=1000.0)
+    complete = knowing(100.0 * seen, np.full(6, 9.0), alphabet, late=1000.0, searched=5.0, won=1000.0)
     assert replan(complete, agent, alphabet).focus.mode == "refine"
+
+
+def test_searching_does_not_believe_the_prior_about_cells_nobody_tried(monkeypatch):
+    """A prior that sends every unknown cell back to the start would keep the learner from looking behind it."""
+    alphabet, sums = line(3, paying=True)
+    sums[3] = 0.0
+    sums[3, 2] = 400.0
+    planner = []
+    original = agent_module._Planner._exploring
+
+    def spied(self, searching, *more):
+        planner.append(self)
+        return original(self, searching, *more)
+
+    monkeypatch.setattr(agent_module._Planner, "_exploring", spied)
+    replan(knowing(sums, [9.0] * 4 + [np.inf] * 2, alphabet), Spotlight(1000, np.eye(3)[0]), alphabet)
+    self = planner[0]
+    home = np.tile(np.eye(3)[0], (6, 1))
+    self.prospect = self.prospect._replace(rows=home, best_means=np.zeros(6), belief=1.0)
+    assert original(self, True).values[0, 2] == 4.0
+    assert original(self, False).values[0, 2] < 4.0
+
+
+def rivals(reports):
+    """A sure .4 at home against a corridor whose end pays 1; by what was read, home is a little better."""
+    S = 6
+    alphabet = Items.of(S, 2, 16, True, PublicStructure(np.eye(S)[0]))
+    sums = np.zeros((2 * S, 2 * S))
+    for s in range(S):
+        sums[2 * s, :2] = 0.6 * reports, 0.4 * reports
+        sums[2 * s + 1, 2 * min(s + 1, S - 1)] += 0.7 * reports
+        sums[2 * s + 1, 2 * max(s - 1, 0)] += 0.3 * reports
+    sums[-1, -2], sums[-1, -1] = 0.0, 0.7 * reports
+    return alphabet, sums, Spotlight(100_000, np.eye(S)[0])
+
+
+def test_a_path_whose_doubts_add_up_is_tried_though_no_single_step_of_it_looks_worthwhile():
+    """Without it, users refine what they play anyway, for good."""
+    alphabet, sums, agent = rivals(28.0)
+    ready = knowing(sums, np.full(12, 9.0), alphabet, late=1000.0, won=1000.0)
+    plan = replan(ready, agent, alphabet)
+    assert plan.cautious[0, 0].tolist() == [1.0, 0.0]
+    assert plan.focus.mode == "search"
+    assert plan.announcement.rows.tolist() == [5]  # a step of the corridor
+    assert plan.actions[0, 0] == 1
+    spent = replan(replace(ready, lost=1000.0), agent, alphabet)
+    assert (spent.focus.mode, spent.announcement.rows.tolist()) == ("refine", [0])
+
+
+def test_a_path_that_was_read_clearly_has_no_rival():
+    alphabet, sums, agent = rivals(28_000.0)
+    plan = replan(knowing(sums, np.full(12, 9.0), alphabet, late=1000.0, searched=10.0, won=1000.0), agent, alphabet)
+    assert plan.focus.mode == "refine"
 
 
 def test_unknown_cells_are_explored_only_while_users_meet_them():

@@ -51,9 +51,14 @@ HOPE = 0.6
 #: A report is worth this share of the horizon, and less by SOON with every step (models err more the further they
 #: look); a plan on which reports cost less brings at least this share of the exploring plan's.
 PRICE, SOON, FREQUENT = 0.3, 0.99, 0.5
+#: Once all states were seen: deviations that add up along a path that may be better, and what it may cost (as above).
+RIVAL, RIVAL_LOSS = 1.0, 0.02
 #: The start, where it is not public, is asked for once: so many times √S·sd reports.
 START_SIGNAL = 12.0
 
+
+#: From so many users on, epochs have a growing share of them.
+MANY = 20_000
 
 Mode = Literal["start", "explore", "search", "refine"]
 
@@ -67,12 +72,13 @@ class Sizing(NamedTuple):
     fewest: float = 5.0  # reports of the first target, whatever the noise
     first: int = 1000  # an epoch may have that many users, or the share `cap` of all so far
     cap: float = 0.3
-    floor: float = 0.005  # and has at least this share of all so far
+    floor: float = 0.005  # and has at least this share of all so far,
+    growth: float = 1 / 3  # which grows with the users beyond MANY by this power: planning takes time
 
 
 #: Noise does not grow with the epoch, so short ones cost nothing but time; at home it grows like √n, and they do.
 CURATOR = Sizing()
-AT_HOME = Sizing(explore=6.0, refine=6.0, fewest=40.0, floor=0.05)
+AT_HOME = Sizing(explore=6.0, refine=6.0, fewest=40.0, floor=0.05, growth=0.0)
 
 
 class Focus(NamedTuple):
@@ -304,7 +310,7 @@ class _Planner:
         scale = self.agent.confidence_scale / OPTIMISM
         return scale * np.maximum(OPTIMISM, worth_testing(reports, np.repeat(visits, A) * self.left))
 
-    def _exploring(self, searching: bool, optimism: Floats | None = None) -> Exploring:
+    def _exploring(self, searching: bool, optimism: Floats | None = None, along: float = 0.0) -> Exploring:
         H, S, _ = self.shape
         C = self.alphabet.num_cells
         hidden, known = np.zeros(C), self.tested.usable
@@ -322,9 +328,10 @@ class _Planner:
             np.full(C, self.agent.confidence_scale) if optimism is None else optimism,
             hidden,
             searching,
+            along,
             self.prospect.rows,
             self.prospect.best_means,
-            self.prospect.belief,
+            0.0 if searching else self.prospect.belief,
             self.alphabet.restricted,
             self.order,
             *plan,
@@ -393,7 +400,7 @@ class _Planner:
             focus = self._sized(plan, unknown, "explore", gain)
             if 2 * focus.users <= self.left:  # as many must come after them, or it never pays
                 return plan, focus
-        searching = self._may_search(float(self.initial @ safe[0]), float(self.initial @ even[0]), gain)
+        searching = self._may_search(cautious, float(self.initial @ safe[0]), float(self.initial @ even[0]), gain)
         mode: Mode = "refine"
         if searching is not None:
             plan, mode = searching, "search"
@@ -406,25 +413,31 @@ class _Planner:
         wanted = (worth > 0.0) & (worth >= WORTHWHILE * worth.max())
         if not wanted.any():
             wanted = np.bincount(cells.reshape(-1), mass.reshape(-1), C) > 0.0
-        if mode == "refine":
-            plan = self._bought(plan, wanted, safe)
+        plan = self._bought(plan, wanted, safe)
         focus = self._sized(plan, wanted, mode, gain)
         if mode == "search":
             values = self._cautious(plan.actions, focus.wanted[:C], safe)[1]
             focus = focus._replace(loss=max(float(self.initial @ (safe[0] - values[0])), 0.0))
         return plan, focus
 
-    def _may_search(self, safe: float, even: float, gain: float) -> Exploring | None:
-        """A plan to look for states that nobody has seen, while little was lost by doing so."""
+    def _may_search(self, cautious: Floats, safe: float, even: float, gain: float) -> Exploring | None:
+        """A plan to look for states that nobody has seen, else for a better path, while little was lost by doing so.
+
+        Doubts about the cells of a path add up: one step away from the cautious plan alone may never look worthwhile.
+        """
+        done, share = self.knowledge, SEARCH_LOSS
         if self.seen.all():
-            return None
-        plan, done = self._exploring(True), self.knowledge
+            plan, share = self._exploring(False, np.zeros(self.alphabet.num_cells), RIVAL), RIVAL_LOSS
+            met = self._visits(plan.actions)[0] > 0.0
+            away = np.take_along_axis(cautious, plan.actions[..., None], axis=2)[..., 0] == 0.0
+            if not done.late or not (met & away).any():
+                return None
+        else:
+            plan = self._exploring(True)
         high = float(self.initial @ plan.values[0])
         promise = max(high - safe, 0.0) / max(high - even, 1e-9)
         stake = max(1.0, (high - safe) / (4.0 * max(gain, 1e-9)))
-        affordable = (
-            done.searched <= SEARCH_USERS * promise * done.late and done.lost <= SEARCH_LOSS * stake * done.won
-        )
+        affordable = done.searched <= SEARCH_USERS * promise * done.late and done.lost <= share * stake * done.won
         return plan if affordable else None
 
     def _ask_for_start(self) -> Focus:
@@ -691,4 +704,4 @@ def epoch_length(
         sd = math.sqrt(release.noise.variance(max(1, math.ceil(n)), items))
         n = float((np.maximum(at_least, max(signal * sd, sizing.fewest)) / np.maximum(rates, 1e-9)).min())
         n = min(n, max(sizing.first, sizing.cap * k))
-    return max(1, math.ceil(max(n, sizing.floor * k)))
+    return max(1, math.ceil(max(n, sizing.floor * k * math.pow(max(1.0, k / MANY), sizing.growth))))

@@ -111,6 +111,24 @@ def strens(S: int) -> Callable[[int], FiniteMDP]:
     return lambda i: tabular.chain(S, 20, float(_rng("chain", i).uniform(0.1, 0.3)))
 
 
+def lure(S: int, H: int = 20) -> Callable[[int], FiniteMDP]:
+    """One action leads on and may slip back, the other one pays a little and returns to the start; the end pays 1."""
+
+    def build(i: int) -> FiniteMDP:
+        rng = _rng("lure", i)
+        P, r = np.zeros((S, 2, S)), np.zeros((S, 2))
+        ahead, luck, sure = rng.integers(2, size=S), rng.uniform(0.7, 0.95), rng.uniform(0.1, 0.25)
+        for s in range(S):
+            P[s, ahead[s], min(s + 1, S - 1)] += luck
+            P[s, ahead[s], max(s - 1, 0)] += 1.0 - luck
+            P[s, 1 - ahead[s], 0] = 1.0
+            r[s, 1 - ahead[s]] = sure
+        r[S - 1, ahead[S - 1]] = 1.0
+        return _mdp(P, r, _first(S), H)
+
+    return build
+
+
 def birth_death(S: int, H: int = 20) -> Callable[[int], FiniteMDP]:
     """Up, down or stay with chances that depend on state and action; every cell pays a little."""
 

@@ -229,6 +229,7 @@ def exploring_values(
     optimism: Floats,  # (C,)
     hidden: Floats,  # (C,) weight of (1 − r + max V − PV): of a successor or reward that hides below the noise
     searching: bool,  # whether that is part of V, or only of the choice
+    along: float,  # how much doubt is part of V
     prior: Floats,  # (C, S)
     best_means: Floats,  # (C,): of an unknown cell
     belief: float,
@@ -238,7 +239,8 @@ def exploring_values(
     values: Floats,  # (H+1, S) out
     worth: Floats,  # (H, S) out: of a report on the chosen action
 ) -> None:
-    """Q = r + PV on known cells; the action maximises Q + optimism·doubt + bonus, and V is max Q without the addends.
+    """Q = r + PV on known cells; the action maximises Q + optimism·doubt + bonus, and V is max Q without the addends
+    (with `along`·doubt, where that is given).
 
     An unknown cell has Q = (1−ρ)·full + ρ·min(full, r⁺ + πV + sd_π V), full = min(H−h, 1 + max V), ρ the belief in π.
     The maximum of V is over states that were seen; while searching, over all; where successors are declared, over
@@ -281,10 +283,14 @@ def exploring_values(
                     q = min(means[c] + mean + (bonus if searching else 0.0), top)
                     N, square = counts[c], span * span
                     most = mean_variances[c] + (loose[c] / N * square + 0.25 * (square + 1.0) + 1.0 / N) / N
-                    if q + optimism[c] * np.sqrt(most) + bonus < best_choice:  # cannot be chosen
+                    reach = np.sqrt(most)
+                    likely = q + along * reach
+                    chosen = likely + optimism[c] * reach + bonus >= best_choice
+                    if not chosen and (along == 0.0 or likely <= best_quality):  # neither the choice nor V
                         best_quality = max(best_quality, q)
                         continue
                     u = doubt(rows[c], spreads[c], seen, V, mean, means[c], mean_variances[c], counts[c])
+                    q = min(q + along * u, top)
                     choice = q + optimism[c] * u + (0.0 if searching else bonus)
                     report = bonus if searching else u + bonus
                 else:
