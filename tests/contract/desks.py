@@ -30,6 +30,7 @@ from discreet.privacy.trust.reports import Reports
 from discreet.privacy.trust.shuffle import ShuffleBatches
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
 from discreet.privacy.trust.sparse import SparseStream
+from discreet.privacy.trust.sparse_reports import SparseReportNoise
 from discreet.privacy.trust.truncated import TruncatedLocal
 from discreet.privacy.trust.two_servers import TwoServerReports
 from discreet.problem import PublicStructure
@@ -39,6 +40,7 @@ from discreet.releases.items import Items
 from discreet.releases.regressions import Target
 from discreet.releases.reports import Targets
 from discreet.releases.sparse import SparseItems
+from discreet.releases.sparse_reports import SparseTargets
 from oracles_streams import bad_records, stacked
 
 SPEC = CountSpec(2, 2, 2, pooled=False, grid=2.0**-4)
@@ -83,6 +85,11 @@ class Announced(Streaming):
         announcement: Any = Batch(self._batches, sum(len(record) for record in records))
         if hasattr(self.stream, "alphabet"):
             announcement = Targets(np.ones(self.stream.alphabet.num_rows, dtype=np.bool_))
+        elif hasattr(self.stream, "space"):  # two numbers of every target are wanted whatever they are
+            space = self.stream.space
+            first = space.columns * np.arange(space.num_cells)
+            rows = np.ones(space.num_rows, dtype=np.bool_)
+            announcement = SparseTargets(rows, full=np.concatenate([first, first + 1]))
         self.stream.begin(Plan(nothing, nothing[0], nothing, announcement=announcement))
         self._batches += 1
         for record in records:
@@ -235,6 +242,7 @@ START = PublicStructure(initial=np.array([0.5, 0.5]))
 DESKS = [
     Desk("reports", PURE, Reports, Announced, "joint"),
     Desk("reports-public-start", PURE, lambda b, n: Reports(b, n, 2, START), Announced, "joint"),
+    Desk("reports-sparse", PURE, SparseReportNoise, Announced, "joint"),
     Desk("two-server-reports", PURE, TwoServerReports, Announced, "two-servers"),
     Desk("local-reports", PURE, lambda b, n: LocalReports(b, neighbours=n), Announced, "local", ("replace",)),
     Desk("truncated-local", PURE, lambda b, n: TruncatedLocal(b), Truncating, "local", ("replace",)),

@@ -440,7 +440,7 @@ def test_a_disk_that_fills_up_while_the_policy_is_written(log, tmp_path, monkeyp
 def test_an_interrupt_before_anything_was_spent_says_so_by_not_saying_it(log, tmp_path, monkeypatch):
     path = copied(log, tmp_path)
 
-    def stop(*_):
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(offline, "LoggedData", stop)
@@ -481,7 +481,7 @@ def test_ctrl_c_in_a_real_process(log, tmp_path):
         "from discreet.cli import main\n"
         "from discreet.people.logs import DuckDB\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # whoever started the tests may ignore it
-        "def slow(source, log, table=None):\n"
+        "def slow(*_, **__):\n"
         "    def stop():\n"
         "        time.sleep(0.5)\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"

@@ -260,10 +260,10 @@ def test_plans_are_those_of_the_dense_kernels_on_the_same_outcomes(seed, stages,
     kernel.values_of(
         *sparse, *cells, known, seen, 0.0, optimism, hidden, searching, 1.0, order, actions, values, worth
     )
-    chosen, explored, reported, greedy = (np.empty_like(x) for x in (actions, values, worth, actions))
+    chosen, explored, reported = (np.empty_like(x) for x in (actions, values, worth))
     dense_kernel.exploring_values(
         rows, wide, *cells, known, seen * 1.0, optimism, hidden, searching, nothing,
-        np.ones(known.size), 0.0, False, order, chosen, explored, reported, greedy,
+        np.ones(known.size), 0.0, False, order, chosen, explored, reported,
     )  # fmt: skip
     np.testing.assert_allclose(values, explored, atol=1e-12)
     np.testing.assert_array_equal(actions, chosen)

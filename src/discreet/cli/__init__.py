@@ -91,5 +91,5 @@ def main() -> None:
     """The `discreet` program. A third of a short command would else be spent on looking for garbage: among what was
     imported, where there is none, and once more at the end."""
     gc.set_threshold(50_000)
-    atexit.register(gc.freeze)
     app(prog_name="discreet")
+    atexit.register(gc.freeze)  # not after a failure: what its traceback still holds is freed as usual
