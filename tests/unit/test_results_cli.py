@@ -297,6 +297,6 @@ def test_the_python_of_the_page_is_run(tmp_path, monkeypatch, capsys):
 
 def test_the_sweep_of_the_readme_can_be_run_and_was_tuned_on_nothing_in_it():
     found = read_sweep(ROOT / "sweeps" / "readme.toml")
-    assert len(found.experiments) == 6 * 15
+    assert len(found.experiments) == 4 * 15
     assert (found.tuning, len(found.reporting), found.skipped) == ((), 10, ())
     assert {each.settings["confidence_scale"] for each in found.experiments} == {None}
