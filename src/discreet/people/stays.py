@@ -29,7 +29,7 @@ FINITE = "BETWEEN CAST('-1.7976931348623157E308' AS DOUBLE) AND CAST('1.79769313
 NEEDED = ("user", "action", "reward")
 #: Where a row leads.
 ON, ENDED, UNKNOWN = 0, 1, 2
-#: Bytes per row while rows are put in order, a little above what was measured, beside one per declared column.
+#: Bytes per row while rows are put in order, at least what was measured, beside one per declared column.
 PER_ROW = 280
 FEWER_ROWS = "take fewer people, or a learner that counts in the database (--algorithm one-hot)"
 #: Moments, in seconds, and rewards of one row are at most this, so that differences and sums are numbers.
