@@ -146,8 +146,8 @@ class SparseSpotlight:
         return _SparsePlanner(self, release, knowledge).plan()
 
 
-#: Bytes that a session takes at its largest: per sub-cell where all are held (an estimate); per (h, s, a) and per cell
-#: where few are (as measured).
+#: Bytes that a session takes at its largest: per sub-cell where all are held (an estimate); per (h, s, a), and per
+#: cell, where few are (as measured).
 PER_ITEM, PER_STEP, PER_CELL = 80.0, 120.0, 400.0
 
 
