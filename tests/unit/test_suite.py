@@ -267,6 +267,23 @@ def test_our_own_learners_are_published_on_every_axis_they_can_play():
     assert {run.model for run in runs if run.learner == "spotlight"} == set(BUDGETS)
 
 
+def test_somebody_elses_learner_is_scored_and_compared_without_touching_ours(tmp_path, monkeypatch):
+    (tmp_path / "theirs.py").write_text(
+        "import discreet\n"
+        "class Greedy:\n"
+        "    def plan(self, release, previous):\n"
+        "        best = discreet.greedy_plan(release.model(), release.horizon)\n"
+        "        return discreet.Plan(best.policy, best.value, best.quality, release.num_episodes)\n"
+        "greedy = Greedy()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    asked = ["--problem", "one-step", "--model", "joint", "--runs", "2", "--out", "runs"]
+    told = invoke("suite", "run", "theirs:greedy", *asked, "--epsilon", "3").stdout
+    assert "Greedy, joint (reporting instances, suite v1)" in told
+    assert "Greedy, joint" in invoke("suite", "compare", "runs", "--no-ours").stdout
+
+
 def test_a_folder_without_runs_of_the_suite_is_refused(tmp_path):
     result = CliRunner().invoke(app, ["suite", "compare", str(tmp_path)])
     assert result.exit_code == 2

@@ -50,7 +50,10 @@ def problems(version: Suite = "v1", as_json: Json = False) -> None:
 @app.command("run")
 def run(
     name: Annotated[
-        str, typer.Argument(help="A learner, or package.module:learner of your own.", show_default=False)
+        str,
+        typer.Argument(
+            help="A learner, or package.module:learner of your own, installed or in this folder.", show_default=False
+        ),
     ],
     version: Suite = "v1",
     out: Annotated[Path, typer.Option(help="Folder for the runs; what is there is not run again.")] = Path(
@@ -90,9 +93,10 @@ def run(
     from discreet.runs.suite.contest import trials
     from discreet.runs.suite.problems import named
     from discreet.runs.suite.scores import board, scored
-    from discreet.runs.sweeps import learner_of
+    from discreet.runs.sweeps import importable, learner_of
 
     role: Role = "tuning" if tuning else "reporting"
+    importable(Path.cwd())
     learner = learner_of(name)
     with compilation_notice():
         asked = list(trials(learner, named(version, problem or ()), model or (), epsilon or (), role, runs))

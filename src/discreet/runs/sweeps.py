@@ -77,7 +77,7 @@ def read_sweep(path: str | Path) -> Sweep:
         raise ValueError(f"{str(path)!r} is not TOML: {error}") from None
     except IsADirectoryError:
         raise ValueError(f"{str(path)!r} is a folder; expected a sweep, a file of TOML") from None
-    _importable(file.resolve().parent)
+    importable(file.resolve().parent)
     known = _known(said, _TOP, "the sweep")
     if "algorithms" not in known:
         raise ValueError(f"{str(path)!r} names no algorithms; expected a list of them or [[algorithms]] tables")
@@ -261,7 +261,7 @@ def imported(text: str) -> Any:
     return getattr(found, name)
 
 
-def _importable(folder: Path) -> None:
+def importable(folder: Path) -> None:
     """Modules of this folder can be imported, now and by the workers that are started later."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
