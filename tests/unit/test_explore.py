@@ -136,7 +136,7 @@ def test_more_outcomes_need_more_users_and_between_the_ends_lies_the_middle():
 def test_branching_is_refused_where_it_has_no_meaning(option):
     done = CliRunner().invoke(app, ["calibrate", "--epsilon", "1", "--branching", "2", option])
     assert done.exit_code == 2
-    assert "leave --branching out" in done.stderr
+    assert re.search("leave (--)?branching out", done.stderr)
 
 
 # What was measured
@@ -157,7 +157,7 @@ def test_what_is_shipped_is_what_was_measured(monkeypatch):
         "joint",
         1.0,
     )
-    assert (round(row.ratio, 3), round(row.worst, 2)) == (0.024, 0.06)  # as docs/results-families.md says
+    assert (round(row.ratio, 3), round(row.worst, 2)) == (0.025, 0.04)  # as docs/results-families.md says
 
 
 def test_the_nearest_is_the_nearest():

@@ -262,7 +262,7 @@ def test_plans_are_those_of_the_dense_kernels_on_the_same_outcomes(seed, stages,
     )
     chosen, explored, reported = (np.empty_like(x) for x in (actions, values, worth))
     dense_kernel.exploring_values(
-        rows, wide, *cells, known, seen * 1.0, optimism, hidden, searching, nothing,
+        rows, wide, *cells, known, seen * 1.0, optimism, hidden, searching, 0.0, nothing,
         np.ones(known.size), 0.0, False, order, chosen, explored, reported,
     )  # fmt: skip
     np.testing.assert_allclose(values, explored, atol=1e-12)

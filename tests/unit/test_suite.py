@@ -153,11 +153,11 @@ def test_budgets_weigh_the_same_however_many_runs_each_has():
 
 
 def test_the_board_keeps_trust_models_apart_and_the_best_first():
-    rows = [stored("grid", 1000, seed, 0.4) for seed in range(3)]
-    rows += [stored("grid", 1000, seed, 0.8, model="local") for seed in range(3)]
-    rows += [stored("deep", 1000, seed, 0.2, model="local") for seed in range(3)]
+    rows = [stored(name, 1000, seed, 0.8, model="local") for seed in range(3) for name in ("deep", "grid")]
+    rows += [stored(name, 1000, seed, 0.4) for seed in range(3) for name in ("deep", "grid")]
+    rows += [stored("deep", 1000, seed, 0.0, model="shuffle") for seed in range(3)]
     found = board(scored(rows))
-    assert list(found) == ["spotlight, joint", "spotlight, local"]
+    assert list(found) == ["spotlight, joint", "spotlight, local", "spotlight, shuffle"]  # one axis alone comes last
     assert list(found["spotlight, local"]) == ["grid", "deep"]
     assert overall(found["spotlight, joint"]) > overall(found["spotlight, local"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 from typing import Annotated
 
@@ -88,8 +87,7 @@ app.command("evaluate")(offline.evaluate)
 
 
 def main() -> None:
-    """The `discreet` program. A third of a short command would else be spent on looking for garbage: among what was
-    imported, where there is none, and once more at the end."""
+    """The `discreet` program. A part of a short command would else be spent on looking for garbage among what was
+    imported, where there is none."""
     gc.set_threshold(50_000)
     app(prog_name="discreet")
-    atexit.register(gc.freeze)  # not after a failure: what its traceback still holds is freed as usual

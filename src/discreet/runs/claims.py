@@ -8,10 +8,10 @@ computes them, and appear whole, so that two processes which both held a claim w
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
-import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -93,25 +93,30 @@ class Claims:
         return True
 
     def _abandoned(self, path: Path) -> bool:
-        """Move a dead process's claim away; if it was replaced by a living one meanwhile, put that one back."""
-        owner = _read(path)
-        if owner is None:
-            return True
-        if _alive(*owner):
-            return False
-        aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        try:
-            path.rename(aside)
-        except FileNotFoundError:
-            return True
-        moved = _read(aside)
-        if moved is not None and moved[0] != owner[0]:
-            with suppress(OSError):
-                os.link(aside, path)
-            aside.unlink(missing_ok=True)
-            return False
-        aside.unlink(missing_ok=True)
+        """Whether there is no claim any more: a dead process's is removed, while nobody else looks for the dead."""
+        with _alone(self.folder):
+            owner = _read(path)
+            if owner is None:
+                return True
+            if _alive(*owner):
+                return False
+            path.unlink(missing_ok=True)
         return True
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process, and one thread of it, at a time; the lock ends with its holder."""
+    try:
+        door = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:  # then there are no claims either
+        yield
+        return
+    try:
+        fcntl.flock(door, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(door)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], float] | None:
