@@ -300,3 +300,35 @@ def test_the_sweep_of_the_readme_can_be_run_and_was_tuned_on_nothing_in_it():
     assert len(found.experiments) == 4 * 15
     assert (found.tuning, len(found.reporting), found.skipped) == ((), 10, ())
     assert {each.settings["confidence_scale"] for each in found.experiments} == {None}
+
+
+def test_the_main_table_of_the_readme_is_what_its_sweep_found():
+    text = (ROOT / "README.md").read_text()
+    rows = list(csv.DictReader((ROOT / "sweeps" / "readme.csv").read_text().splitlines()))
+    titles = {"two rooms": "two-rooms", "lakes": "lake-4", "routing": "routing-3x3", "Garnet": "garnet-10"}
+    titles |= {"deep sea": "deep-sea-8", "bandits": "bandit-10", "dirichlet": "dirichlet-10"}
+    titles |= {"birth and death": "birth-death-8"}
+    start = text.index("| learner | two rooms |")
+    head, _, *lines = text[start : text.index("\n\n", start)].splitlines()
+    names = ("spotlight, ε = 1", "dp-ucbvi, ε = 1", "private-ucb-po, ε = 1", "ucbvi-bernstein")
+    for name, line in zip(names, lines, strict=True):
+        mine = [row for row in rows if row["learner"] == name]
+        cells = dict(zip(head.split(" | ")[1:-2], line.split(" | ")[1:-2], strict=True))
+        assert cells.keys() == titles.keys()
+        for title, cell in cells.items():
+            values = [float(row["mean"]) for row in mine if row["environment"].startswith(titles[title] + "-")]
+            assert float(cell) == pytest.approx(sum(values) / len(values), abs=0.0051 if float(cell) >= 1 else 5.1e-4)
+        (every,) = (row for row in mine if row["environment"] == "all environments")
+        told = [float(each) for each in re.findall(r"\.\d+", line)[-4:]]
+        assert told == pytest.approx([float(every[key]) for key in ("iqm", "low", "high", "gap_mean")], abs=5.1e-4)
+
+
+def test_the_readme_tells_the_scores_of_the_suite():
+    from discreet.runs.suite.scores import board, overall, published
+
+    means = {name: overall(axes) for name, axes in board(published()).items()}
+    line = re.search(
+        r"\| Spotlight \(ours\) \| (\.\d+) \| (\.\d+) \| (\.\d+) \| (\.\d+) \|\n", (ROOT / "README.md").read_text()
+    )
+    told = dict(zip(("joint", "two-servers", "shuffle", "local"), map(float, line.groups()), strict=True))
+    assert told == {model: pytest.approx(means[f"spotlight, {model}"], abs=0.0051) for model in told}
