@@ -310,7 +310,8 @@ def test_an_answer_that_takes_too_long_is_given_up_and_the_next_one_comes(monkey
 
 
 def test_ctrl_c_ends_it_cleanly_and_nothing_is_left_running(tmp_path):
-    program = [sys.executable, "-c", "from discreet.cli import main; main()", "explore", "--no-browser"]
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # ignored behind an `&`
+    program = [sys.executable, "-c", f"{heard}; from discreet.cli import main; main()", "explore", "--no-browser"]
     running = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         url = urlsplit(running.stdout.readline().split()[1])
