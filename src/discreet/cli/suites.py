@@ -28,15 +28,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON objec
 @app.command("list")
 def problems(version: Suite = "v1", as_json: Json = False) -> None:
     """List the problems of the suite, with their references."""
-    from discreet.runs.suite.problems import BUDGETS, FIRST, suite
-    from discreet.runs.suite.reference import standards
+    from discreet.runs.suite.problems import BUDGETS
+    from discreet.runs.suite.reference import described
 
-    known, rows = standards(version), []
-    for problem in suite(version):
-        mdp, standard = problem.model(FIRST["reporting"][0]), known[problem.name, FIRST["reporting"][0]]
-        sizes = {"states": mdp.num_states, "actions": mdp.num_actions, "horizon": mdp.horizon, "users": problem.users}
-        strong = standard.learner + ("" if standard.scale is None else f", bonus × {standard.scale:g}")
-        rows.append({"problem": problem.name, "asks": problem.asks, **sizes, "reference": strong})
+    rows = described(version)
     if as_json:
         say_json({"suite": version, "budgets": {name: list(v) for name, v in BUDGETS.items()}, "problems": rows})
         return

@@ -34,6 +34,21 @@ def script(name: str) -> str:
     return asset("theme.js") + asset(f"{name}.js")
 
 
+def framed(name: str, first: str, title: str, facts: str, styles: Sequence[str], **parts: str) -> str:
+    """A whole page around a template: head, look, these styles and the report's script; `first` is its main section."""
+    own = script("report")
+    return filled(
+        "frame",
+        title=escaped(title),
+        facts=escaped(facts),
+        first=first,
+        policy=escaped(script_policy(own)),
+        style=style("controls", *styles),
+        script=own,
+        body=filled(name, **parts),
+    )
+
+
 def script_policy(code: str, *others: str) -> str:
     """What a browser is told to allow: this script, and nothing from anywhere else but for `others`."""
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()

@@ -16,13 +16,10 @@ from discreet.pages import (
     charts,
     escaped,
     facts,
-    filled,
+    framed,
     listed,
     odds,
     paragraphs,
-    script,
-    script_policy,
-    style,
     table,
 )
 from discreet.pages.charts import Chart, Line
@@ -234,14 +231,12 @@ def page(rows: Sequence[RunResult], name: str, commands: Mapping[str, str], made
         numbers = charts.numbers_of(some)
         return f"<div class='plots'>{''.join(charts.figure(chart, numbers) for chart in some)}</div>"
 
-    own = script("report")
-    return filled(
+    return framed(
         "report",
-        title=escaped(f"Results in {name}"),
-        policy=escaped(script_policy(own)),
-        style=style("controls", "report"),
-        script=own,
-        facts=escaped(heading(inside.found, rows)),
+        "summary",
+        f"Results in {name}",
+        heading(inside.found, rows),
+        ["report"],
         warnings=paragraphs_of_warnings(rows),
         summary=_summary_table(inside.found) + _overall(rows),
         curves=pictures(inside.curves, "No learning curves: every policy is optimal in these environments."),

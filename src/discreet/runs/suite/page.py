@@ -6,26 +6,24 @@ import statistics
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from discreet.pages import Fixed, charts, escaped, filled, script, script_policy, style, table
+from discreet.pages import Fixed, charts, escaped, framed, table
 from discreet.pages.charts import Chart, Line
-from discreet.runs.suite.problems import BUDGETS, FIRST, suite
-from discreet.runs.suite.reference import standards
+from discreet.runs.suite.problems import BUDGETS, suite
+from discreet.runs.suite.reference import described
 from discreet.runs.suite.scores import Board, Score, overall
 
 
 def page(found: Board, version: str, measured: Collection[str]) -> str:
     """The whole page; `measured` contenders were run here, the others' scores came with the suite."""
-    own = script("report")
     some = pictures(found)
     numbers = charts.numbers_of(some)
     runs = sum(score.runs for axes in found.values() for score in axes.values())
-    return filled(
+    return framed(
         "suite",
-        title=escaped(f"The suite for private learners, {version}"),
-        policy=escaped(script_policy(own)),
-        style=style("controls", "report", "suite"),
-        script=own,
-        facts=escaped(f"{len(found)} contenders · {len(suite(version))} axes · {runs:,} runs"),
+        "board",
+        f"The suite for private learners, {version}",
+        f"{len(found)} contenders · {len(suite(version))} axes · {runs:,} runs",
+        ["report", "suite"],
         board=board(found, version, measured),
         budgets="<div class='plots'>"
         + "".join(charts.figure(chart, numbers, "least and largest axis") for chart in some)
@@ -107,12 +105,5 @@ def intervals(found: Board) -> str:
 
 
 def problems(version: str) -> str:
-    known, lines = standards(version), []
-    for problem in suite(version):
-        instance = FIRST["reporting"][0]
-        mdp, standard = problem.model(instance), known[problem.name, instance]
-        strong = standard.learner + ("" if standard.scale is None else f", bonus × {standard.scale:g}")
-        sizes = mdp.num_states, mdp.num_actions, mdp.horizon, problem.users
-        lines.append((problem.name, problem.asks, *sizes, strong))
-    columns = ("axis", "what it asks", "states", "actions", "horizon", "users", "reference without privacy")
-    return table("Sizes of the first instance", columns, lines)
+    rows = described(version)
+    return table("Sizes of the first instance", list(rows[0]), [list(row.values()) for row in rows])

@@ -23,7 +23,7 @@ from discreet.people.episodes import NO_COINS, MDPSimulator
 from discreet.planning import policy_value, tie_order
 from discreet.runs.experiment import Experiment, generators, run
 from discreet.runs.regret import RegretCurve
-from discreet.runs.suite.problems import SuiteProblem
+from discreet.runs.suite.problems import FIRST, SuiteProblem, suite
 
 #: Of the bonus. Learners without noise need far less of it than theory asks for.
 SCALES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -127,3 +127,14 @@ def standards(suite: str) -> dict[tuple[str, int], Standard]:
         )
         for row in csv.DictReader(text.splitlines())
     }
+
+
+def described(version: str) -> list[dict[str, Any]]:
+    """Every problem with the sizes of its first instance and the learner that stands for 1 there."""
+    known, rows, instance = standards(version), [], FIRST["reporting"][0]
+    for problem in suite(version):
+        mdp, standard = problem.model(instance), known[problem.name, instance]
+        strong = standard.learner + ("" if standard.scale is None else f", bonus × {standard.scale:g}")
+        sizes = {"states": mdp.num_states, "actions": mdp.num_actions, "horizon": mdp.horizon, "users": problem.users}
+        rows.append({"problem": problem.name, "asks": problem.asks, **sizes, "reference": strong})
+    return rows
