@@ -35,7 +35,7 @@ def script(name: str) -> str:
 
 
 def framed(name: str, first: str, title: str, facts: str, styles: Sequence[str], **parts: str) -> str:
-    """A whole page around a template: head, look, these styles and the report's script; `first` is its main section."""
+    """A whole page around a template: head, look, these styles, the report's script. `first` is its main section."""
     own = script("report")
     return filled(
         "frame",
