@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from discreet import Budget, LogFormat, fit
 from discreet.people.counting import LoggedData
@@ -45,8 +46,9 @@ def write_log(path: Path, rows: int, states: int, actions: int, successors: bool
 
 def large_logs(folder: Path, n: int = ROWS) -> list[Row]:
     """Without a column for the successor, with it, and with gaps, so that all episodes must be looked up; all steps
-    of a user (ε above 2), and one."""
+    of a user (ε above 2), and one. DuckDB takes all cores, whatever `run.py` says of threads; so does a fit."""
     found = []
+    pa.set_cpu_count(os.cpu_count() or 1)
     for name, query, successors, missing, target in (
         ("no next_state", LEAD, False, 0.0, 0.5),
         ("next_state", GROUP, True, 0.0, 0.5),

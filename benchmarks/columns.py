@@ -9,15 +9,12 @@ stays.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from discreet.offline.declaration import Column, Declaration
@@ -563,40 +560,3 @@ FIRST = (dosing, storage, marketing, cartpole, glucose, inventory, irrigation, t
 LATER = (queue, orchard)
 FRESH: dict[str, Callable[[], Problem]] = {"heating": heating, "triage": triage, **DRAWN}
 PROBLEMS: dict[str, Callable[[], Problem]] = {make.__name__: make for make in (*FIRST, *LATER)} | FRESH
-
-
-# A raw file ---------------------------------------------------------------------------------------------------------
-
-DRUGS = ("nothing", "fluids", "vasopressors", "both")
-
-
-def raw_stays(users: int, seed: int, first: int = 0) -> pa.Table:
-    """Stays of `dosing` as a hospital would have them: names of people, moments, names of drugs, gaps."""
-    problem, rng = dosing(), np.random.default_rng(seed)
-    found = simulate(problem, users, rng)
-    n, last = len(found.user), np.append(np.diff(found.user) != 0, True)
-    minutes = 240 * found.step + rng.integers(0, 41, n) * (found.step > 0) + 1440 * (found.user % 365)
-    measured = rng.random(n) > 0.1
-    return pa.table(
-        {
-            "patient": [f"P{first + user:06d}" for user in found.user],
-            "charttime": np.datetime64("2025-01-01T08:00", "us") + minutes.astype("timedelta64[m]"),
-            "map": np.round(found.columns[:, 0], 1),
-            "lactate": pa.array(np.round(found.columns[:, 1], 2), mask=~measured),
-            "age": found.columns[:, 2].astype(np.int64),
-            "drug": [DRUGS[action] for action in found.action],
-            "p_drug": found.propensity,
-            "well": found.reward,
-            "died": last & (found.step < problem.horizon - 1),
-        }
-    )
-
-
-def main() -> None:
-    """Write stays of so many people: python benchmarks/columns.py FILE USERS SEED [FIRST]"""
-    file, users, seed, *first = sys.argv[1:]
-    pq.write_table(raw_stays(int(users), int(seed), *map(int, first)), file)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 
-def _writable(folder: Path) -> bool:
+def writable(folder: Path) -> bool:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -20,11 +20,11 @@ def _writable(folder: Path) -> bool:
 
 def _choose_cache_folder() -> None:
     """Numba refuses to import where it finds no writable cache; give it the first folder that works."""
-    if os.environ.get("NUMBA_CACHE_DIR") or _writable(Path(__file__).parent / "__pycache__"):
+    if os.environ.get("NUMBA_CACHE_DIR") or writable(Path(__file__).parent / "__pycache__"):
         return
     caches = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "discreet"
     fallback = Path(tempfile.gettempdir()) / f"discreet-{os.getuid() if hasattr(os, 'getuid') else 'cache'}"
-    os.environ["NUMBA_CACHE_DIR"] = str(caches if _writable(caches) else fallback)
+    os.environ["NUMBA_CACHE_DIR"] = str(caches if writable(caches) else fallback)
 
 
 _choose_cache_folder()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from discreet.kernels.jit import compiled
@@ -28,9 +30,17 @@ UNLIKELY = 0.02
 #: A cell with so many standard deviations of reports is read from its last reward on, once.
 CLEAR = 20.0
 
-#: Of one cell: sums, prior, deviation of the noise, reports on the grid, branchings, inclusions, from where on they
-#: are clipped, log shares of branchings and of numbers of reports.
-Facts = tuple[Floats, Floats, float, Floats, Ints, Floats, Ints, Floats, Floats]
+#: Normal noise: below this point its integral is a continued fraction, of so many terms; counts are read as if they
+#: were at most so many deviations away from what is possible.
+TAIL, TERMS, REACH = -4.0, 40, 20.0
+
+#: Paid shares of outcomes differ where their squares exceed what chance explains by so many deviations; Laplace noise
+#: has a kurtosis of 6, so that a square has the variance 5.
+APART, SQUARES = 12.0, 5.0
+
+#: Of one cell: sums, prior, deviation of the noise, whether it is normal, reports on the grid, branchings, inclusions
+#: and from where on they are clipped, log shares of branchings and of numbers of reports.
+Facts = tuple[Floats, Floats, float, bool, Floats, Ints, Floats, Ints, Floats, Floats]
 
 
 @compiled
@@ -97,6 +107,43 @@ def _noise_gap(y: float, t: float, beta: float) -> float:
 
 
 @compiled
+def half_normal(a: float) -> tuple[float, float, float]:
+    """(log ∫₀^∞ e^{at − t²/2} dt, E[t], E[t²]), t with the density ∝ e^{at − t²/2} on t ≥ 0.
+
+    Far below 0 the integral is 1/(x + 1/(x + 2/(x + 3/(x + …)))), x = −a, and nothing cancels.
+    """
+    if a > TAIL:
+        mass = np.sqrt(np.pi / 2.0) * math.erfc(-a / np.sqrt(2.0))
+        first = a + np.exp(-0.5 * a * a) / mass
+        return 0.5 * a * a + np.log(mass), first, 1.0 + a * first
+    tail = 0.0
+    for j in range(TERMS, 1, -1):
+        tail = j / (tail - a)
+    first = 1.0 / (tail - a)
+    return -np.log(first - a), first, tail * first
+
+
+@compiled
+def normal_slab(y: float, deviation: float, cap: float) -> tuple[float, float, float]:
+    """As `slab`, for y = n + normal noise and n uniform on [0, cap]."""
+    y = min(max(y, -REACH * deviation), cap + REACH * deviation)
+    low, high = -y / deviation, (cap - y) / deviation
+    root = np.sqrt(0.5)
+    if low > 0.0:
+        mass = 0.5 * (math.erfc(low * root) - math.erfc(high * root))
+    elif high < 0.0:
+        mass = 0.5 * (math.erfc(-high * root) - math.erfc(-low * root))
+    else:
+        mass = 1.0 - 0.5 * (math.erfc(-low * root) + math.erfc(high * root))
+    at_low, at_high = np.exp(-0.5 * low * low), np.exp(-0.5 * high * high)
+    total = np.sqrt(2.0 * np.pi) * mass
+    first = y + deviation * (at_low - at_high) / total
+    second = y * first + deviation * deviation - deviation * cap * at_high / total
+    ratio = np.log(total * deviation / cap) + 0.5 * low * low
+    return ratio, min(max(first, 0.0), cap), min(max(second, 0.0), cap * cap)
+
+
+@compiled
 def log_mixture(inclusion: float, log_ratio: float) -> float:
     """log(1 − w + w·R)."""
     if log_ratio > 500.0:
@@ -150,6 +197,15 @@ def included(y: float, beta: float, w: float, rate: float, rise: float) -> tuple
 
 
 @compiled
+def normally_included(y: float, beta: float, w: float, rate: float, log_ratio: float) -> tuple[float, float, float]:
+    """As `included`, under normal noise of deviation √2/β; log_ratio is log f₁/f₀."""
+    inside = np.exp(np.log(w) + log_ratio - log_mixture(w, log_ratio))
+    deviation = np.sqrt(2.0) / beta
+    _, first, second = half_normal(y / deviation - rate * deviation)
+    return inside, inside * deviation * first, inside * deviation * deviation * second
+
+
+@compiled
 def combined(paid: float, unpaid: float, mean: float) -> float:
     """The count n of an outcome seen as (r·n, (1−r)·n) under equal noise: least squares."""
     return (mean * paid + (1.0 - mean) * unpaid) / (mean * mean + (1.0 - mean) * (1.0 - mean))
@@ -160,6 +216,7 @@ def read_rows(
     cells: Ints,  # which rows to read
     sums: Floats,  # (C, 2S)
     variances: Floats,  # (C,) of the noise on a sub-cell
+    normal: bool,  # whether the noise is normal rather than Laplace
     expected: Floats,  # (C,) predicted reports, weighted like the sums
     admitted: Mask,  # (C, 2S)
     prior: Floats,  # (C, S): where reports go, before looking
@@ -177,6 +234,7 @@ def read_rows(
     spreads: Floats,  # (C, S) out: posterior variance of an outcome's count
     inclusions: Floats,  # (C, S) out
     counts: Floats,  # (C,) out
+    likelihoods: Floats,  # (C,) out: logarithm of that of the sums, up to the constant of the noise
     means: Floats,  # (C,) out
     mean_variances: Floats,  # (C,) out
     pays: Floats,  # (C,) out: inclusion of a reward
@@ -214,7 +272,7 @@ def read_rows(
             clipped,
             sizes,
         )
-        facts = sums[c], prior[c], root, totals, sizes, inclusion, clipped, log_shares, log_ratios
+        facts = sums[c], prior[c], root, normal, totals, sizes, inclusion, clipped, log_shares, log_ratios
         settled = again or counts[c] >= CLEAR * root
         starts[:] = -np.inf
         starts[0] = 0.0
@@ -222,8 +280,10 @@ def read_rows(
             origin[k] = means[c] if settled else STARTS[k]
         for k in range(len(STARTS) if bits and not settled else 1):  # how many cells pay comes in later
             likelihood = _weigh(origin[k], facts, rises[0][k], rises[1][k], first[k])
-            starts[k] = likelihood if bits else 0.0
-        starts[:] = np.exp(starts - starts.max())
+            starts[k] = likelihood
+        most = starts.max()
+        starts[:] = np.exp(starts - most)
+        likelihoods[c] = most + np.log(starts.sum() / (len(STARTS) if bits and not settled else 1))
         starts[starts < UNLIKELY * starts.sum()] = 0.0
         starts /= starts.sum()
         soft[c], spreads[c], inclusions[c], branching[c] = 0.0, 0.0, 0.0, 0.0
@@ -239,7 +299,7 @@ def read_rows(
                 _moments(mean, facts, rises[0][k], rises[1][k], first[k], one, two, inside)
                 total = _kept(one, inside, keep, rows[c])
                 if bits:
-                    mean, variance, paid = _read_mean(c, sums, rows, total, root, mean, paying, keep_reward)
+                    mean, variance, paid = _read_mean(c, sums, rows, total, root, normal, mean, paying, keep_reward)
             soft[c] += chance * one
             spreads[c] += chance * two
             inclusions[c] += chance * inside
@@ -250,9 +310,47 @@ def read_rows(
             pay += chance * paid
         spreads[c] = np.maximum(spreads[c] - soft[c] * soft[c], 0.0)
         counts[c] = _kept(soft[c], inclusions[c], keep, rows[c])
-        soft[c] /= soft[c].sum()
         means[c] = mean_one
         mean_variances[c], pays[c] = max(mean_two - mean_one * mean_one, 0.0), pay
+        if bits and counts[c] >= CLEAR * root and pays_by_outcome(sums[c], rows[c], counts[c], root):
+            _weigh(0.5, facts, rises[0][0], rises[1][0], first[0])  # along (½, ½) the count is paid + unpaid
+            _moments(0.5, facts, rises[0][0], rises[1][0], first[0], one, two, inside)
+            soft[c], spreads[c], inclusions[c] = one, np.maximum(two - one * one, 0.0), inside
+            for i in range(nb):
+                branching[c, i] = first[0, :, i].sum()
+            counts[c] = _kept(soft[c], inclusions[c], keep, rows[c])
+            means[c], mean_variances[c] = _paid_share(sums[c], rows[c], counts[c], root)
+        soft[c] /= soft[c].sum()
+
+
+@compiled
+def pays_by_outcome(sums: Floats, row: Floats, total: float, root: float) -> bool:
+    """Whether a cell's reward depends on where it leads: Σ_y z²/Var z over kept outcomes, z = (1−r)·x₁ − r·x₀.
+
+    If it does not, z has mean 0 and the variance v·(r² + (1−r)²) + n_y·r(1−r), r the paid share of all.
+    """
+    r, _ = _paid_share(sums, row, total, root)
+    squares, outcomes = 0.0, 0
+    for s in range(row.shape[0]):
+        if row[s] > 0.0:
+            z = (1.0 - r) * sums[2 * s + 1] - r * sums[2 * s]
+            chance = root * root * (r * r + (1.0 - r) * (1.0 - r)) + row[s] * total * r * (1.0 - r)
+            squares += z * z / chance
+            outcomes += 1
+    return outcomes > 1 and squares - outcomes > APART * np.sqrt(SQUARES * outcomes)
+
+
+@compiled
+def _paid_share(sums: Floats, row: Floats, total: float, root: float) -> tuple[float, float]:
+    """(r, variance of its noise): the paid share of all reports on kept outcomes, whatever each of them pays."""
+    paid, unpaid, outcomes = 0.0, 0.0, 0
+    for s in range(row.shape[0]):
+        if row[s] > 0.0:
+            paid += sums[2 * s + 1]
+            unpaid += sums[2 * s]
+            outcomes += 1
+    r = min(max(paid / max(paid + unpaid, 0.5 * total), 0.0), 1.0)
+    return r, outcomes * root * root * (r * r + (1.0 - r) * (1.0 - r)) / (total * total)
 
 
 @compiled
@@ -309,7 +407,7 @@ def _moments(
     inside: Floats,  # (S,) out
 ) -> None:
     """E[n], E[n²] and inclusion of every outcome, averaged over the grid."""
-    sums, prior, root, totals, sizes, inclusion, clipped, _, _ = facts
+    sums, prior, root, normal, totals, sizes, inclusion, clipped, _, _ = facts
     nr, nb = evidence.shape
     beta = np.sqrt(2.0 * (mean * mean + (1.0 - mean) * (1.0 - mean))) / root
     share, rates, used = np.zeros((nr, nb)), np.empty((nr, nb)), 0.0
@@ -328,13 +426,21 @@ def _moments(
         for k in range(nr):
             for i in range(own):
                 if share[k, i] > 0.0:
-                    found = included(y, beta, inclusion[s, i], rates[k, i], rise[s, k, i])
+                    w = inclusion[s, i]
+                    if normal:
+                        found = normally_included(y, beta, w, rates[k, i], rise[s, k, i])
+                    else:
+                        found = included(y, beta, w, rates[k, i], rise[s, k, i])
                     inside[s] += share[k, i] * found[0]
                     one[s] += share[k, i] * found[1]
                     two[s] += share[k, i] * found[2]
             rest = share[k, own:].sum()
             if rest > 0.0:  # these branchings say the same
-                found = included(y, beta, CERTAIN, slab_rate(totals[k] * prior[s] / CERTAIN, beta), own_rise[s, k])
+                rate = slab_rate(totals[k] * prior[s] / CERTAIN, beta)
+                if normal:
+                    found = normally_included(y, beta, CERTAIN, rate, own_rise[s, k])
+                else:
+                    found = included(y, beta, CERTAIN, rate, own_rise[s, k])
                 inside[s] += rest * found[0]
                 one[s] += rest * found[1]
                 two[s] += rest * found[2]
@@ -353,7 +459,9 @@ def _weigh(
     (x₁, x₀) is turned so that one coordinate is the count y along (r, 1−r), and the other one, z, is noise alone.
     Rates are b/N with whole b, so that e^{−rate·y} is a power of e^{−y/N}: one exponential for all branchings.
     """
-    sums, prior, root, totals, sizes, inclusion, clipped, log_shares, log_ratios = facts
+    sums, prior, root, normal, totals, sizes, inclusion, clipped, log_shares, log_ratios = facts
+    if normal:
+        return _weigh_normal(mean, facts, rise, own_rise, evidence)
     nr, nb = evidence.shape
     length = np.sqrt(mean * mean + (1.0 - mean) * (1.0 - mean))
     beta = np.sqrt(2.0) * length / root
@@ -410,14 +518,59 @@ def _weigh(
             size = 0.0
             _take_logs(product, evidence)
     _take_logs(product, evidence)
+    return noise + _normalised(evidence)
+
+
+@compiled
+def _normalised(evidence: Floats) -> float:
+    """Turn logarithms into shares; the logarithm of their sum."""
     most = evidence.max()
     weight = 0.0
-    for k in range(nr):
-        for i in range(nb):
+    for k in range(evidence.shape[0]):
+        for i in range(evidence.shape[1]):
             evidence[k, i] = np.exp(evidence[k, i] - most)
             weight += evidence[k, i]
     evidence /= weight
-    return float(most + np.log(weight) + noise)
+    return float(most + np.log(weight))
+
+
+@compiled
+def _weigh_normal(
+    mean: float,
+    facts: Facts,
+    ratio: Floats,  # (S, R, B) out: log f₁/f₀
+    own_ratio: Floats,  # (S, R) out: the same for outcomes whose inclusion was clipped
+    evidence: Floats,  # (R, B) out
+) -> float:
+    """As `_weigh`, under normal noise: f₁/f₀ = rate·τ·∫₀^∞ e^{(y/τ − rate·τ)t − t²/2} dt, τ the deviation of y."""
+    sums, prior, root, _, totals, sizes, inclusion, clipped, log_shares, log_ratios = facts
+    nr, nb = evidence.shape
+    length = np.sqrt(mean * mean + (1.0 - mean) * (1.0 - mean))
+    tau = root / length
+    beta = np.sqrt(2.0) / tau
+    for k in range(nr):
+        for i in range(nb):
+            evidence[k, i] = log_shares[i] + log_ratios[k] if sizes[i] > 0 else -np.inf
+    noise = 0.0
+    for s in range(prior.shape[0]):
+        if prior[s] <= 0.0:
+            continue
+        y = combined(sums[2 * s + 1], sums[2 * s], mean)
+        z = (sums[2 * s + 1] * (1.0 - mean) - sums[2 * s] * mean) / length
+        noise -= 0.5 * (z / root) ** 2 + 0.5 * (y / tau) ** 2
+        own = clipped[s]
+        for k in range(nr):
+            for i in range(own):
+                if sizes[i] > 0:
+                    rate = slab_rate(totals[k] / sizes[i], beta)
+                    ratio[s, k, i] = np.log(rate * tau) + half_normal(y / tau - rate * tau)[0]
+                    evidence[k, i] += log_mixture(inclusion[s, i], ratio[s, k, i])
+            if own < nb:
+                rate = slab_rate(totals[k] * prior[s] / CERTAIN, beta)
+                own_ratio[s, k] = np.log(rate * tau) + half_normal(y / tau - rate * tau)[0]
+                for i in range(own, nb):
+                    evidence[k, i] += log_mixture(CERTAIN, own_ratio[s, k])
+    return noise + _normalised(evidence)
 
 
 @compiled
@@ -456,7 +609,15 @@ def _rises(y: float, beta: float, totals: Floats, sizes: Ints, end: int, rise: F
 
 @compiled
 def _read_mean(
-    c: int, sums: Floats, rows: Floats, total: float, root: float, mean: float, paying: float, keep: float
+    c: int,
+    sums: Floats,
+    rows: Floats,
+    total: float,
+    root: float,
+    normal: bool,
+    mean: float,
+    paying: float,
+    keep: float,
 ) -> tuple[float, float, float]:
     """(r, variance, inclusion): 0 with probability 1 − paying, else uniform; sums are projected on the row."""
     S = rows.shape[1]
@@ -467,13 +628,63 @@ def _read_mean(
         square += rows[c, s] * rows[c, s]
     paid, unpaid = paid / square, unpaid / square
     share = mean * mean + (1.0 - mean) * (1.0 - mean)  # both sums tell about r
-    scale = root * np.sqrt(share / square / 2.0)
     t = total * paid / max(paid + unpaid, 0.5 * total)
-    ratio, m1, m2 = slab(t, scale, 0.0, total)
+    if normal:
+        ratio, m1, m2 = normal_slab(t, root * np.sqrt(share / square), total)
+    else:
+        ratio, m1, m2 = slab(t, root * np.sqrt(share / square / 2.0), 0.0, total)
     inside = np.exp(np.log(paying) + ratio - log_mixture(paying, ratio))
     first = inside * m1 / total
     variance = max(inside * m2 / (total * total) - first * first, 0.0)
     return (first if inside >= keep else 0.0), variance, inside
+
+
+@compiled
+def _far(x: float, variance: float, normal: bool) -> float:
+    """−log of a density with that variance at x, over the one at 0."""
+    return float(0.5 * x * x / variance if normal else np.sqrt(2.0 / variance) * abs(x))
+
+
+@compiled
+def likelihoods_if_alike(
+    cells: Ints,  # which rows to look at
+    sums: Floats,  # (C, 2S)
+    variances: Floats,  # (C,) of the noise on a sub-cell
+    normal: bool,  # whether it is normal
+    expected: Floats,  # (C,) predicted reports
+    possible: Mask,  # (C, S)
+    rows: Floats,  # (C, S) as at other steps
+    row_variances: Floats,  # (C, S)
+    means: Floats,  # (C,)
+    mean_variances: Floats,  # (C,)
+    ratios: Floats,  # (R,)
+    log_ratios: Floats,  # (R,)
+    likelihoods: Floats,  # (cells,) out: as of `read_rows`
+) -> None:
+    """log Σ_N p(N)·Π_y Laplace(y; N·q, v/L + N·q + N²·Var q)·Laplace(z; 0, v + (N·q·r(1−r) + (N·q)²·Var r)/L).
+
+    q and r are row and reward elsewhere, L = r² + (1−r)²; y is the count along (r, 1−r) and z what lies across it.
+    Laplace densities (normal ones where the noise is normal) are relative to the constant of the noise alone.
+    """
+    evidence = np.empty(ratios.shape[0])
+    for index in range(cells.shape[0]):
+        c = cells[index]
+        r, v = means[c], max(variances[c], 1e-6)
+        square = r * r + (1.0 - r) * (1.0 - r)
+        for k in range(ratios.shape[0]):
+            N = max(expected[c], np.sqrt(v)) * ratios[k]
+            evidence[k] = log_ratios[k]
+            for s in range(rows.shape[1]):
+                if not possible[c, s]:
+                    continue
+                paid, unpaid, n = sums[c, 2 * s + 1], sums[c, 2 * s], N * rows[c, s]
+                along = v / square + n + N * N * row_variances[c, s]
+                across = v + (n * r * (1.0 - r) + n * n * mean_variances[c]) / square
+                z = (paid * (1.0 - r) - unpaid * r) / np.sqrt(square)
+                evidence[k] += 0.5 * np.log(v / square / along * v / across)
+                evidence[k] -= _far(combined(paid, unpaid, r) - n, along, normal) + _far(z, across, normal)
+        most = evidence.max()
+        likelihoods[index] = most + np.log(np.exp(evidence - most).sum())
 
 
 @compiled

@@ -9,9 +9,9 @@ With few users more goes into the tree. Each part is a ledger line; everything e
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from discreet.mdp import Floats, Ints
 from discreet.offline.declaration import Column, Declaration, Grid
 from discreet.people.counting import StepCounts
 from discreet.people.counts import CountSpec
-from discreet.people.stays import ENDED, ON, Stays
+from discreet.people.stays import ENDED, ON, Stays, StoredStays
 from discreet.planning import possible_values
 from discreet.privacy.accounting import Budget, Guarantee, LedgerEntry, Mechanism, Neighbours, guarantee_of, unit_text
 from discreet.privacy.noise import NoiseSource
@@ -33,7 +33,7 @@ from discreet.privacy.trust.one_hot import OneHot
 from discreet.problem import Mask
 from discreet.releases.histograms import PrivateHistogram
 from discreet.releases.items import Items
-from discreet.releases.trees import PrivateTree, alone
+from discreet.releases.trees import Bins, PrivateTree, alone
 
 #: How the budget is divided, from how many users × ε on. With few of them the histogram is not to be trusted: alone
 #: it was worse than doing nothing on four problems of eight with 1000 users and ε = 1. With very few it is not made.
@@ -59,6 +59,9 @@ MANY_READINGS = 1_000.0
 #: Grids with more states are read as they are: they take long, and have users enough.
 MOST_MERGED = 400
 NAMES = ("as now", "mode", "one-hot")
+#: People's rows, all at once or some people at a time, and a policy on the states of a grid, (H, S).
+Held: TypeAlias = Stays | StoredStays
+Asked: TypeAlias = tuple[Grid, Ints]
 WHY_SAFE = "asked to be safe: what most people do, and nothing else"
 CHOICE = "a tree of what people do, a histogram, and a private choice with current practice"
 WHY = {
@@ -234,7 +237,7 @@ def ended_rate(declaration: Declaration) -> float:
     return (declaration.ended_pays - low) / (high - low)
 
 
-def learn(stays: Stays, plan: Design, source: NoiseSource) -> LearnedColumns:
+def learn(stays: Held, plan: Design, source: NoiseSource) -> LearnedColumns:
     """One release after the other, each in view of the earlier ones, then a policy."""
     declaration, A = plan.declaration, plan.declaration.num_actions
     guarantee, settings = plan.guarantee(source), dict[str, Any].fromkeys(SETTINGS) | {"parts": list(plan.parts)}
@@ -248,17 +251,20 @@ def learn(stays: Stays, plan: Design, source: NoiseSource) -> LearnedColumns:
         known = np.repeat((actions != AS_NOW)[..., None], A, axis=2)
         return LearnedColumns(states, actions, least_values(plan, actions.shape), known, guarantee, found)
 
-    tree = plan.tree.release(stays.bins, stays.action, A, candidates(declaration), source)
+    def steps() -> Iterator[tuple[Bins, Ints]]:
+        return ((block.bins, block.action) for block in stays.blocks)
+
+    tree = plan.tree.release_of(steps, A, candidates(declaration), source)
     branches, mode = tree_policy(tree, declaration)
     settings |= {"depth": plan.depth, "noise_per_leaf_count": tree.deviation}
     if plan.safe:
         return learned(branches, mode, "mode")
-    asked, planned = [asked_of(stays, branches, mode)], list[Planned]()
+    asked, planned = [(branches, mode)], list[Planned]()
     if "steps" in plan.parts:
         release = released_steps(stays, plan, source)
         settings |= {"noise_per_item": release.deviation, "items": int(plan.cells.admitted.sum())}
         planned = [planned_in(release, group) for group in (mergers(plan.grid) if plan.asks_much else [None])]
-        asked += [asked_of(stays, plan.grid, each.actions) for each in planned]
+        asked += [(plan.grid, each.actions) for each in planned]
     which, unit = private_choice(stays, plan, tree, asked, source)
     logged = "logged" if declaration.propensity is not None else "estimated"
     settings |= {"propensities": logged, "clipped_at": unit}
@@ -269,35 +275,48 @@ def learn(stays: Stays, plan: Design, source: NoiseSource) -> LearnedColumns:
 
 
 def private_choice(
-    stays: Stays, plan: Design, tree: PrivateTree, asked: Sequence[Ints], source: NoiseSource
+    stays: Held, plan: Design, tree: PrivateTree, asked: Sequence[Asked], source: NoiseSource
 ) -> tuple[int, float]:
     """As now (0), or which of the policies asked about, by what each would have changed; and C, scaled."""
     declaration, H, choice = plan.declaration, plan.declaration.horizon, plan.choice
-    found, rest = released_returns(stays, declaration, plan.returns, source)
+    found = released_returns(stays, declaration, plan.returns, source)
     unit = H * found.deviation * math.sqrt(H) * min(LARGEST_CLIP, 1.0 + plan.num_users * choice.epsilon / CLIP_USERS)
-    beta = stays.propensity
-    if declaration.propensity is None:
-        beta = shares(tree)[tree.tree.leaves(stays.bins), stays.action]
-    gains = [
-        person_means(stays, window_gains(stays, weights(stays.action, each, beta), rest, H, found.mean))
-        for each in asked
-    ]
-    return choice.choose(gains, unit, source), unit
+    gains, likely = np.zeros((len(asked), stays.num_users)), shares(tree)
+    for block in stays.blocks:
+        beta, rest = block.propensity, paid_after(block, declaration, found.mean)
+        if declaration.propensity is None:
+            beta = likely[tree.tree.leaves(block.bins), block.action]
+        for mine, policy in zip(gains, asked, strict=True):
+            ratio = weights(block.action, asked_of(block, *policy), beta)
+            put_means(mine, block, window_gains(block, ratio, rest, H, found.mean))
+    return choice.choose(list(gains), unit, source), unit
 
 
 def released_returns(
-    stays: Stays, declaration: Declaration, histogram: ReturnHistogram, source: NoiseSource
-) -> tuple[Returns, Floats]:
-    """What a step pays on average, and what every episode is taken to pay after its last row."""
+    stays: Held, declaration: Declaration, histogram: ReturnHistogram, source: NoiseSource
+) -> Returns:
+    """What a step pays on average."""
     rate, H = ended_rate(declaration), declaration.horizon
     low, high = min(0.0, rate), max(1.0, rate)
-    left = H - 1 - stays.step[stays.offsets[1:] - 1]
-    over = stays.leads[stays.offsets[1:] - 1] == ENDED
-    paid = np.add.reduceat(stays.reward, stays.offsets[:-1]) if left.size else np.zeros(0)
-    steps = H - np.where(over, 0, left)  # of which it is known what they paid
-    rates = person_means(stays, (paid + np.where(over, left * rate, 0.0)) / steps)
-    found = returns(histogram.release(rates, low, high, source), low, high, histogram.deviation)
-    return found, np.asarray(left * np.where(over, rate, found.mean))
+    rates = np.zeros(stays.num_users)
+    for block in stays.blocks:
+        left, over = _after(block, H)
+        paid = np.add.reduceat(block.reward, block.offsets[:-1]) if left.size else np.zeros(0)
+        steps = H - np.where(over, 0, left)  # of which it is known what they paid
+        put_means(rates, block, (paid + np.where(over, left * rate, 0.0)) / steps)
+    return returns(histogram.release(rates, low, high, source), low, high, histogram.deviation)
+
+
+def paid_after(stays: Stays, declaration: Declaration, mean: float) -> Floats:
+    """What every episode is taken to pay after its last row: what is known, or what a step pays on average."""
+    left, over = _after(stays, declaration.horizon)
+    return np.asarray(left * np.where(over, ended_rate(declaration), mean))
+
+
+def _after(stays: Stays, horizon: int) -> tuple[Ints, Mask]:
+    """Of every episode, the steps that are left after its last row, and whether it ended there."""
+    last = stays.offsets[1:] - 1
+    return horizon - 1 - stays.step[last], stays.leads[last] == ENDED
 
 
 # The histogram ------------------------------------------------------------------------------------------------------
@@ -311,7 +330,7 @@ class Planned(NamedTuple):
     known: Mask  # (H, S, A)
 
 
-def released_steps(stays: Stays, plan: Design, source: NoiseSource) -> PrivateHistogram:
+def released_steps(stays: Held, plan: Design, source: NoiseSource) -> PrivateHistogram:
     stream = plan.histogram.open(plan.spec, plan.cells, plan.num_users, source)
     stream.add(step_counts(stays, plan))
     return stream.release()
@@ -368,8 +387,16 @@ def _every_second(column: Column, cuts: Sequence[int]) -> list[int]:
     return [*(values[1::2] if len(values) > 1 else values), *apart]
 
 
-def step_counts(stays: Stays, plan: Design) -> StepCounts:
+def step_counts(stays: Held, plan: Design) -> StepCounts:
     """Steps by state, action and successor, and what they paid; of Gaussian pooled counts, first visits only."""
+    T, R = (np.zeros(plan.spec.shapes()["transitions"], dtype=np.int64) for _ in range(2))
+    for block in stays.blocks:
+        _add_steps(T, R, block, plan)
+    m = plan.declaration.episodes_per_user
+    return StepCounts(T, R, plan.num_users, m, stays.repairs, plan.first_visits)
+
+
+def _add_steps(T: Ints, R: Ints, stays: Stays, plan: Design) -> None:
     spec, S, A = plan.spec, plan.grid.num_states, plan.declaration.num_actions
     state = plan.grid.states_of(stays.bins)
     following = np.append(state[1:], 0)[: len(state)]
@@ -385,11 +412,8 @@ def step_counts(stays: Stays, plan: Design) -> StepCounts:
         counted &= only
     stage = np.zeros(len(state), dtype=np.int64) if spec.pooled else stays.step
     where = stage[counted], state[counted], stays.action[counted], following[counted]
-    T, R = (np.zeros(spec.shapes()["transitions"], dtype=np.int64) for _ in range(2))
     np.add.at(T, where, 1)
     np.add.at(R, where, np.rint(stays.reward[counted] * spec.reward_units).astype(np.int64))
-    m = plan.declaration.episodes_per_user
-    return StepCounts(T, R, plan.num_users, m, stays.repairs, plan.first_visits)
 
 
 # The tree -----------------------------------------------------------------------------------------------------------
@@ -440,11 +464,12 @@ def weights(action: Ints, asked: Ints, beta: Floats) -> Floats:
     return np.where((asked == AS_NOW) | np.isnan(beta), 1.0, ratio)
 
 
-def person_means(stays: Stays, values: Floats) -> Floats:
-    """One number per person: the mean over her episodes, 0 where she has none."""
-    person = stays.user[stays.offsets[:-1]]
-    totals = np.bincount(person, values, minlength=stays.num_users)
-    return np.asarray(totals / np.maximum(np.bincount(person, minlength=stays.num_users), 1))
+def put_means(found: Floats, stays: Stays, values: Floats) -> None:
+    """One number per person, at her place among all: the mean over her episodes."""
+    if len(stays):
+        first, last = int(stays.user[0]), int(stays.user[-1]) + 1
+        person = stays.user[stays.offsets[:-1]] - first
+        found[first:last] = np.bincount(person, values) / np.maximum(np.bincount(person), 1)
 
 
 def window_gains(stays: Stays, ratio: Floats, rest: Floats, horizon: int, rate: float) -> Floats:

@@ -11,17 +11,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
-from discreet.offline.claims import NOT_PRIVATE, SIMULATED, problems_of, simulated, unprotected
+from discreet.offline.claimed import simulated, unprotected
+from discreet.offline.claims import problems_of
 from discreet.offline.folders import completed
 from discreet.offline.page import page
+from discreet.offline.wording import NOT_PRIVATE, SIMULATED
 from discreet.policy import CSV, PARQUET, Policy
 from discreet.privacy.accounting import Guarantee
+
+if TYPE_CHECKING:  # loaded by those who sign or verify
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 FORMAT = "discreet certificate 2"
 JSON, HTML, DIGESTS, SIGNATURE = "certificate.json", "certificate.html", "digests.json", "signature.json"
@@ -50,19 +51,19 @@ def write(folder: Path, policy: Policy, certificate: Mapping[str, Any], key: Pat
         with completed(folder, (*FILES, DIGESTS, SIGNATURE)) as part:
             policy.save(part)
             document = {**certificate, "digests": {name: digest(part / name) for name in (PARQUET, CSV)}}
-            (part / JSON).write_text(_dumped(document), encoding="utf-8")
+            (part / JSON).write_text(dumped(document), encoding="utf-8")
             (part / HTML).write_text(page(document, policy), encoding="utf-8")
-            digests = _dumped({name: digest(part / name) for name in FILES})
+            digests = dumped({name: digest(part / name) for name in FILES})
             (part / DIGESTS).write_text(digests, encoding="utf-8")
             if secret is not None:
-                (part / SIGNATURE).write_text(_dumped(signature(secret, digests)), encoding="utf-8")
+                (part / SIGNATURE).write_text(dumped(signature(secret, digests)), encoding="utf-8")
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
         raise ValueError(f"{folder} cannot be written: {reason}") from None
 
 
 def signature(secret: Ed25519PrivateKey, digests: str) -> dict[str, str]:
-    public = secret.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    public = secret.public_key().public_bytes_raw()
     return {
         "algorithm": "ed25519",
         "of": DIGESTS,
@@ -84,12 +85,16 @@ def check_folder(folder: Path, key: Path | None = None) -> Ed25519PrivateKey | N
     return None if key is None else private_key(key)
 
 
-def _dumped(document: Mapping[str, Any]) -> str:
+def dumped(document: Mapping[str, Any]) -> str:
+    """As all documents of a folder are written."""
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def private_key(path: Path) -> Ed25519PrivateKey:
     """An Ed25519 key from an unencrypted PEM file."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError) as error:
@@ -186,7 +191,7 @@ def verify(folder: str | Path, allow_simulation: bool = False, public_key: Path 
         problems.append(f"the certificate cannot be derived again: {_reason(error)}")
     signed_by = None
     try:
-        signed_by = _signer(folder, public_key)
+        signed_by = signer(folder, public_key)
     except ValueError as error:
         problems.append(str(error))
     if unprotected(document):
@@ -205,6 +210,16 @@ def verify(folder: str | Path, allow_simulation: bool = False, public_key: Path 
         signed_by,
         public_key is not None and signed_by is not None,
     )
+
+
+def uncovered(folder: Path) -> list[str]:
+    """What lies beside a certificate and is not of it: no digest, no signature and no guarantee speaks of it."""
+    try:
+        listed = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        listed = None
+    known = {DIGESTS, SIGNATURE, *(listed if isinstance(listed, dict) else FILES)}
+    return sorted(path.name for path in folder.iterdir() if path.name not in known)
 
 
 def _reason(error: Exception) -> str:
@@ -231,8 +246,8 @@ def _digest_problems(folder: Path, document: Mapping[str, Any]) -> list[str]:
             problems.append(f"{name} is not the one that the certificate was written for")
     if problems:
         return problems
-    if (folder / JSON).read_bytes() != _dumped(document).encode():
-        return [f"{JSON} is not written as its content is (a key twice, or numbers in another form)"]
+    if (folder / JSON).read_bytes() != dumped(document).encode():
+        return [f"{JSON} is not in the form that the program gives it (spaces, a key twice, other numerals)"]
     return []
 
 
@@ -251,12 +266,17 @@ def _table_problems(folder: Path, policy: Policy) -> list[str]:
     return [] if same else [f"{CSV} and {PARQUET} are two different policies"]
 
 
-def _signer(folder: Path, public_key: Path | None) -> str | None:
+def signer(folder: Path, public_key: Path | None) -> str | None:
+    """The fingerprint of whoever signed a folder, None if nobody did; refused if it is not the key that was given."""
     path = folder / SIGNATURE
     if not path.is_file():
         if public_key is not None:
             raise ValueError("there is no signature to check the key against")
         return None
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     try:
         signed = json.loads(path.read_text(encoding="utf-8"))
         raw = base64.b64decode(signed["public_key"], validate=True)

@@ -22,7 +22,7 @@ from discreet.agents.practice import AS_NOW, Returns
 from discreet.kernels.gains import whole_weights
 from discreet.mdp import Floats, Ints
 from discreet.offline import certificate, heldout, spending
-from discreet.offline.auto import asked_of, ended_rate, person_means, released_returns
+from discreet.offline.auto import Held, asked_of, ended_rate, paid_after, put_means, released_returns
 from discreet.offline.declaration import Declaration, Grid
 from discreet.people.stays import DeclaredLog, Stays
 from discreet.planning import possible_values
@@ -176,7 +176,7 @@ def compare(
     users = log.num_users if num_users is None else num_users
     question = ComparisonQuestion(declaration, users, rollout, budget, neighbours)
     noise = NoiseSource.secure() if seed is None else NoiseSource.seeded(seed)
-    stays = log.stays(users)
+    stays = log.held(users)
     serial, date = secrets.token_hex(16), spending.today()
     recorded = None
     if where is not None:
@@ -220,15 +220,17 @@ def sentence(rollout: float, lower: float | None) -> str:
     return f"not shown to be better than now, {how}"
 
 
-def ask(stays: Stays, states: Grid, actions: Ints, question: ComparisonQuestion, source: NoiseSource) -> Answer:
+def ask(stays: Held, states: Grid, actions: Ints, question: ComparisonQuestion, source: NoiseSource) -> Answer:
     """Three noisy statistics of people who were not learned from; `actions` (H, S) with `AS_NOW` where it is so."""
     declaration = question.declaration
     guarantee = question.guarantee(source)
     H = declaration.horizon
-    found, rest = released_returns(stays, declaration, question.returns, source)
-    gains = rollout_gains(stays, asked_of(stays, states, actions), rest, question.rollout, H * found.mean)
+    found, gains = released_returns(stays, declaration, question.returns, source), np.zeros(stays.num_users)
+    for block in stays.blocks:
+        asked, rest = asked_of(block, states, actions), paid_after(block, declaration, found.mean)
+        put_means(gains, block, rollout_gains(block, asked, rest, question.rollout, H * found.mean))
     unit = clip_of(found, question.rollout, declaration.num_actions, H)
-    moments = question.moments.release(person_means(stays, gains), unit, source)
+    moments = question.moments.release(gains, unit, source)
     least, most = (float(bound[0]) for bound in possible_values(H, ended_rate(declaration)))
     bottom, top = declaration.reward_range
     gain, deviation, lower = bound_of(moments, question.num_users, unit, most - least)

@@ -14,11 +14,13 @@ from typing import Any, get_args
 import duckdb
 import numpy as np
 
+from discreet import __version__
 from discreet.bonuses import BonusKind
 from discreet.catalog import ALGORITHMS as CATALOG
 from discreet.catalog import MODES, NOISES, Algorithm
 from discreet.mdp import FiniteMDP, Floats, distributions
-from discreet.offline import certificate, claims, spending
+from discreet.offline import certificate, spending, wording
+from discreet.offline.claimed import FAILING
 from discreet.offline.declaration import Declaration
 from discreet.offline.learners import Outcome, Task, scale_of
 from discreet.people.counting import LoggedData, Repairs
@@ -33,7 +35,7 @@ from discreet.provenance import source_digest
 from discreet.releases.regressions import normalised_features
 from discreet.releases.sparse import dense
 from discreet.runs import memory
-from discreet.runs.feasibility import Forecast, check_users, forecast_fit
+from discreet.runs.forecasts import Forecast, check_users, forecast_fit
 from discreet.valuation import Start
 
 FROM_LOGS = {name: entry for name, entry in CATALOG.items() if entry.runner == "offline"}
@@ -281,6 +283,7 @@ def fit(
         raise ValueError("total_epsilon is compared with what a ledger records; say where that is kept")
     log = replace(log, first_visits=name in ("one-hot", "columns") and log.pooled and spent.kind != "pure")
     most = choose(algorithm, log, budget, neighbours, LARGEST_CODE, mode, phi is not None)
+    digest = spending.digest_beside(source) if where is not None else None
     data = LoggedData(opened, log, table, again=most.tilted)
     log = data.log
     choice = choose(algorithm, log, budget, neighbours, data.num_users, mode, phi is not None)
@@ -327,8 +330,8 @@ def fit(
     )
     recorded = None
     try:
-        if where is not None:
-            recorded = spending.spend(where, release, spending.log_digest(source), total_epsilon)
+        if where is not None and digest is not None:
+            recorded = spending.spend(where, release, digest(), total_epsilon)
     except spending.Unrecorded:
         if ledger is not None or total_epsilon is not None or (where is not None and where.exists()):
             raise
@@ -410,8 +413,8 @@ def _check_beta(beta: float | None, name: str) -> None:
         return
     if not 0.0 < beta < 1.0:
         raise ValueError(f"beta is {beta:g}; the failure probability must lie strictly between 0 and 1")
-    if name not in claims.FAILING:
-        raise ValueError(f"{name} has no failure probability to choose; {', '.join(claims.FAILING)} have one")
+    if name not in FAILING:
+        raise ValueError(f"{name} has no failure probability to choose; {', '.join(FAILING)} have one")
 
 
 def _check_noise(noise: str, name: str, rewards: Floats | None) -> None:
@@ -515,7 +518,7 @@ def _spending(recorded: spending.Record | None) -> dict[str, Any]:
             for name in ("epsilon", "delta", "rho")
         },
         "ledger_line": None if recorded is None else recorded.line,
-        "meaning": claims.UNRECORDED if recorded is None else claims.RECORDED,
+        "meaning": wording.UNRECORDED if recorded is None else wording.RECORDED,
     }
 
 
@@ -528,8 +531,6 @@ def _fitted(
     recorded: spending.Record | None,
     outlook: Forecast | None,
 ) -> Fitted:
-    from importlib.metadata import version
-
     plan, log, num_users = learned.plan, task.log, task.data.num_users
     actions = plan.actions
     assert actions is not None
@@ -548,16 +549,16 @@ def _fitted(
         covered = float(learned.known[np.broadcast_to(support.any(axis=-1), learned.known.shape)].mean())
     warnings = [*told, *_warnings(learned, covered, outlook)]
     if task.noise.simulation:
-        warnings.insert(0, claims.SIMULATED)
+        warnings.insert(0, wording.SIMULATED)
     if not math.isfinite(guarantee.epsilon) and guarantee.rho is None:
-        warnings.insert(0, claims.NOT_PRIVATE)
+        warnings.insert(0, wording.NOT_PRIVATE)
     stated = guarantee.to_json()
     if support is not None and private:
         facts = PublicStructure(successors=support).assumptions()
         stated["assumptions"] = [*guarantee.assumptions, *facts]
     document = {
         "format": certificate.FORMAT,
-        "version": version("discreet"),
+        "version": __version__,
         "simulation": task.noise.simulation,
         "origin": origin,
         "guarantee": {key: value for key, value in stated.items() if key != "entries"},
@@ -565,7 +566,7 @@ def _fitted(
             "users": num_users,
             "episodes_per_user": log.episodes_per_user,
             "steps_per_episode": log.horizon,
-            "bound": claims.bound_text(log.enforce, log.episodes_per_user, log.horizon),
+            "bound": wording.bound_text(log.enforce, log.episodes_per_user, log.horizon),
             "enforced": log.enforce,
         },
         "problem": {
@@ -586,17 +587,17 @@ def _fitted(
         },
         "algorithm": {"name": choice.algorithm, "why": choice.why, "mode": task.mode, **learned.settings},
         "estimate": {**learned.estimate, "covered_state_actions": covered},
-        "protected": claims.protected(private),
-        "not_protected": claims.not_protected(private, num_users),
+        "protected": wording.protected(private),
+        "not_protected": wording.not_protected(private, num_users),
         "warnings": warnings,
-        "meaning": claims.MEANING,
+        "meaning": wording.MEANING,
         "spending": _spending(recorded),
         "ledger": certificate.ledger_json(parts),
     }
     if learned.regressions and private:
         document["regressions"] = list(learned.regressions)
     if grid is not None:
-        document["declaration"] = claims.declaration_json(grid)
+        document["declaration"] = wording.declaration_json(grid)
     notices = (*learned.repairs.sentences(),)
     if notices:
         if task.grid is not None and log.column("state") in learned.repairs.columns:
@@ -618,10 +619,10 @@ def _warnings(learned: Outcome, covered: float, outlook: Forecast | None) -> lis
     if covered <= HARDLY:
         found.append(f"vacuous: hardly more state-action pairs stand out than noise alone would show{needed}")
     elif covered < 0.5:
-        found.append(claims.THIN.format(100 * covered) + needed)
+        found.append(wording.THIN.format(100 * covered) + needed)
     worth = learned.estimate
-    if claims.THRESHOLDED in worth["values_are"]:
-        found.append(claims.THRESHOLDED)
+    if wording.THRESHOLDED in worth["values_are"]:
+        found.append(wording.THRESHOLDED)
     elif worth["value_lower"] <= worth["possible_values"][0] and covered > HARDLY:
         found.append(
             f"the lower bound on the policy's value is {worth['value_lower']:.4g}, the least that is possible: the "

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.people.counting import _who_of
+from discreet.people.reading import who_of
 from discreet.people.stays import DeclaredLog
 
 SUFFIX = ".people"
@@ -79,7 +79,7 @@ def people_of(log: DeclaredLog) -> Iterator[str]:
     """The identifiers in a log, as the reader tells people apart; whole numbers are the same with and without .0."""
     name = log.roles["user"]
     kind, user = log.kinds[name], log.engine.quoted(name)
-    who = _who_of(f"CAST({user} AS STRING)" if kind == "text" else user, kind)
+    who = who_of(f"CAST({user} AS STRING)" if kind == "text" else user, kind)
     found = log.engine.fetch(f"SELECT DISTINCT {who} AS person FROM {log.engine.name}")
     for batch in found.to_batches(PORTION):  # as objects of this language they take ten times the memory
         yield from (_text(person) for person in batch.column(0).to_pylist() if person is not None)

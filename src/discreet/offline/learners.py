@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,12 +16,10 @@ from discreet.agents.sparse import SparseOneHotVI
 from discreet.agents.vapvi import VAPVI
 from discreet.bonuses import BonusKind
 from discreet.mdp import Floats, Ints
-from discreet.offline import auto
-from discreet.offline.claims import THRESHOLDED
 from discreet.offline.declaration import Grid
+from discreet.offline.wording import THRESHOLDED
 from discreet.people.counting import LoggedData, Repairs
 from discreet.people.logs import LogFormat
-from discreet.people.stays import DeclaredLog
 from discreet.planning import Plan, possible_values, tie_order
 from discreet.privacy.accounting import Budget, Guarantee, Neighbours
 from discreet.privacy.noise import NoiseSource
@@ -48,6 +46,9 @@ from discreet.valuation import (
     unproved_values,
     worth,
 )
+
+if TYPE_CHECKING:
+    from discreet.people.stays import DeclaredLog
 
 UNPROVED = (
     "no lower bound is proved for steps that were weighted, because the weights depend on where the same people went"
@@ -299,6 +300,8 @@ def _possible_only(plan: Plan, possible: Mask) -> Plan:
 
 def columns(task: Task) -> Outcome:
     """A tree of what people do, a histogram on the grid, and a private choice among them and current practice."""
+    from discreet.offline import auto  # loaded for those who declare columns
+
     assert task.columns is not None
     assert task.grid is not None
     log = task.log
@@ -312,7 +315,7 @@ def columns(task: Task) -> Outcome:
         log.has_ended,
         log.has_unknown,
     )
-    stays = task.columns.stays(plan.num_users)
+    stays = task.columns.held(plan.num_users)
     found = auto.learn(stays, plan, task.noise)
     actions = np.maximum(found.actions, 0)
     policy = np.eye(log.num_actions)[actions]

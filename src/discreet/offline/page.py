@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from discreet.offline.claims import MEANING, NOT_PRIVATE, SIMULATED, THRESHOLDED, simulated, unprotected
+from discreet.offline.claimed import simulated, unprotected
 from discreet.offline.declaration import Grid
+from discreet.offline.wording import MEANING, NOT_PRIVATE, SIMULATED, THRESHOLDED
 from discreet.pages import escaped, listed, odds, paragraphs, style
 from discreet.policy import AS_NOW, NOT_KNOWN, Policy
 

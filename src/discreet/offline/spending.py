@@ -17,19 +17,21 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset
 
 from discreet.people.episodes import Episodes
-from discreet.people.logs import table_of
+from discreet.people.logs import is_dataset, table_of
 from discreet.privacy.accounting import (
     TOLERANCE,
     Budget,
@@ -125,6 +127,22 @@ def log_digest(source: Any) -> bytes | None:
     return sink.hash.digest()
 
 
+def digest_beside(source: Any) -> Callable[[], bytes | None]:
+    """`log_digest`, of files found while their rows are counted; whoever needs it calls for it."""
+    if not files_of(source):
+        return partial(log_digest, source)
+    found: Future[bytes | None] = Future()
+
+    def work() -> None:
+        try:
+            found.set_result(log_digest(source))
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return found.result
+
+
 class _Hash:
     """A file that keeps the SHA-256 of what is written to it and nothing else."""
 
@@ -147,7 +165,7 @@ class _Hash:
 def _batches(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]] | None:
     module = type(source).__module__.partition(".")[0]
     try:
-        if isinstance(source, pyarrow.dataset.Dataset):
+        if is_dataset(source):
             return source.schema, iter(source.to_batches())
         if isinstance(source, Episodes):
             source = table_of(source)
@@ -212,13 +230,12 @@ class Record:
         if self.commitment is not None:
             together = self.same_total.sentence()
             recognised = f"{self.same} of the earlier ones were of exactly this log; with this one: {together}"
+        if not self.before:
+            recognised = ""
         limit = "" if self.limit is None else f"; declared as the most: ε = {self.limit:g}"
-        lines = (
-            f"release {self.before + 1} in {self.ledger}; all together: {self.total.sentence()}{limit}",
-            recognised,
-        )
-        torn = "an unfinished last line was taken out: its release was never made"
-        return (*lines, torn) if self.repaired else lines
+        first = f"release {self.before + 1} in {self.ledger}; all together: {self.total.sentence()}{limit}"
+        torn = "an unfinished last line was taken out: its release was never made" if self.repaired else ""
+        return tuple(line for line in (first, recognised, torn) if line)
 
 
 def today() -> str:

@@ -7,7 +7,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from discreet.people.logs import Kind, open_log
+from discreet.people.engines import Kind
+from discreet.people.logs import open_log
+from discreet.people.text import is_row
 
 #: Words by which a role is recognised in the name of a column, the likeliest first.
 WORDS = {
@@ -42,6 +44,10 @@ STATES = """
 #   names = ["A", "B"]         instead of a range; every other text is missing
 #   missing = true             what is missing is a bin of its own; otherwise such a row is a missing step
 """
+INTERVAL = """\
+interval = "4h"                # 30min, 4h, 1d: what happens within is one step, and one without a row ends the stay;
+                               # delete the line where every row is a step
+"""
 TYPES: Mapping[Kind, str] = {
     "int": "whole numbers",
     "float": "numbers",
@@ -55,6 +61,8 @@ def template(source: Any, table: str | None = None) -> str:
     """A commented TOML with every column of a log in it."""
     engine = open_log(source, table)
     kinds, moments = engine.kinds(), engine.timestamps()
+    if engine.delimited and is_row(kinds):
+        raise ValueError("the log begins with a row; its first line must name the columns")
     roles = guessed_roles(kinds, moments)
     lines = [HEAD]
     if engine.delimited:
@@ -65,7 +73,7 @@ def template(source: Any, table: str | None = None) -> str:
     lines.append(_role("episode", roles, "her stays or visits, in order; without it everybody has one"))
     if "time" in roles and "step" not in roles:
         lines.append(_role("time", roles, "timestamps, or numbers of seconds"))
-        lines.append('interval = "4h"                # 30min, 4h, 1d: what happens within is one step\n')
+        lines.append(INTERVAL)
     else:
         lines.append(_role("step", roles, "0, 1, 2 … within an episode"))
         lines.append("first_step = 0                 # 1 if they are counted from 1\n")
@@ -77,11 +85,11 @@ def template(source: Any, table: str | None = None) -> str:
     lines.append(_role("propensity", roles, "probability of that action, where the log has it"))
     lines.append(_role("reward", roles, "what the step paid"))
     lines.append("reward_range = [0, 1]          # rewards are clipped to it\n")
-    lines.append("ended_pays = 0                 # per remaining step, to those whose episode has ended\n")
+    lines.append("ended_pays = 0                 # per remaining step, to all who have ended: home or dead\n")
     lines.append('early_end = "absorb"           # who is not seen again has left; "keep": nobody knows\n')
     for role in ("terminated", "done", "truncated"):
-        if role in roles:
-            lines.append(_role(role, roles, "how an episode stopped"))
+        if role in roles or (role == "terminated" and "done" not in roles):
+            lines.append(_role(role, roles, "how an episode stopped: true or false, 1 or 0"))
     lines.append(STATES)
     for name, kind in kinds.items():
         if name not in roles.values():
@@ -104,6 +112,8 @@ def guessed_roles(kinds: Mapping[str, Kind], moments: Collection[str]) -> dict[s
         ]
         if ranked:
             found[role] = max(ranked, key=lambda pair: pair[0])[1]
+        elif role == "time" and len(moments) == 1:
+            (found[role],) = moments
     return found
 
 

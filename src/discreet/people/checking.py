@@ -11,9 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from discreet.offline.declaration import Declaration, Grid
-from discreet.people.counting import MISSING, NAN, LoggedData, Repairs, _episode, _number, _there, _who_of
-from discreet.people.logs import Engine, Kind, LogFormat, open_log
+from discreet.people.counting import LoggedData
+from discreet.people.engines import Engine, Kind, integers
+from discreet.people.logs import LogFormat, open_log
+from discreet.people.reading import MISSING, NAN, episode_key, is_there, number_of, who_of
+from discreet.people.repairs import Repairs
 from discreet.people.stays import FINITE, DeclaredLog
+from discreet.people.text import is_row
 
 NOT_PRIVATE = "not private: for whoever holds the log, and not to be published"
 #: Bytes: of a program that has read nothing; per counter, in all tables that a plan needs; per row held in memory.
@@ -37,9 +41,10 @@ class Check:
     counted_from_one: bool = False
     longest_stay: int = 0  # rows of one episode
     most_episodes: int = 0  # of one user
+    episodes_beyond: int = 0  # those that count of their users
     counting_seconds: float = 0.0  # what reading and counting took
     memory_bytes: int | None = None  # about what a fit needs; None: not known without states, or columns and a budget
-    row_bytes: int = 0  # more, where the learner holds all rows in memory
+    row_bytes: int = 0  # more, where the learner holds rows in memory
 
     def to_json(self) -> dict[str, Any]:
         return {"not_private": NOT_PRIVATE, **vars(self), "sentences": list(self.sentences())}
@@ -57,14 +62,18 @@ class Check:
         counters = "what its counters take, which depends on the budget"
         if self.memory_bytes is not None:
             counters = _megabytes(self.memory_bytes)
-        lines.append(f"memory of a fit: about {counters}, and {_megabytes(self.row_bytes)} where it holds all rows")
+        lines.append(f"memory of a fit: about {counters}, and {_megabytes(self.row_bytes)} where it holds rows")
         lines += [
             f"{number:,} {text}"
             for number, text in (
                 (self.malformed_lines, "malformed lines (fields, quotes, encoding): lost"),
                 (self.nobody_rows, "rows without a user: lost"),
+                (
+                    self.episodes_beyond,
+                    "later episodes than count of a user (episodes_per_user): lost as a whole",
+                ),
                 (self.repeated_steps, "episodes in which a step occurs twice: lost as a whole"),
-                (self.cut_rows, "other rows beyond the bound on episodes or after a missing step: lost"),
+                (self.cut_rows, "rows of episodes beyond the bound, after a missing step or after an end: lost"),
                 (self.merged_rows, "rows in the same interval as an earlier one: their rewards are added to it"),
             )
             if number
@@ -108,7 +117,7 @@ def _declared(log: DeclaredLog, grid: Grid | None, started: float) -> Check:
     counted, repairs = int(counts.transitions.sum()), counts.repairs
     faults = {name: reasons for name, reasons in repairs.columns.items() if name != form.column("state")}
     faults = {**_column_faults(log), **faults}
-    people = _people(log.engine, log.engine.name, log.kinds, log.roles["user"], log.roles.get("episode"))
+    people = _people(log.engine, log.engine.name, log.kinds, log.roles["user"], log.roles.get("episode"), form)
     rows = people[0]
     memory = None if grid is None else _memory(grid.num_states, log.declaration)
     return _found(
@@ -134,7 +143,7 @@ def _numbered(source: Any, log: LogFormat, table: str | None, started: float) ->
     counts, log = data.counts(), data.log
     kinds = engine.kinds()
     episode = log.column("episode") if log.column("episode") in kinds else None
-    people = _people(engine, "log", kinds, log.column("user"), episode)
+    people = _people(engine, "log", kinds, log.column("user"), episode, log)
     counted = int(counts.transitions.sum())
     memory = _memory(log.num_states, log)
     return _found(
@@ -149,14 +158,14 @@ def _numbered(source: Any, log: LogFormat, table: str | None, started: float) ->
 
 
 def _found(
-    people: tuple[int, int, int, int, int],
+    people: tuple[int, int, int, int, int, int],
     repairs: Repairs,
     counted: int | None,
     faults: Mapping[str, Mapping[str, int]],
     started: float,
     **others: Any,
 ) -> Check:
-    rows, users, episodes, longest, most = people
+    rows, users, episodes, longest, most, beyond = people
     return Check(
         rows,
         users,
@@ -170,6 +179,7 @@ def _found(
         counted_from_one=repairs.counted_from_one,
         longest_stay=longest,
         most_episodes=most,
+        episodes_beyond=beyond,
         counting_seconds=time.perf_counter() - started,
         **others,
     )
@@ -179,12 +189,14 @@ def _unknown(engine: Engine, named: dict[str, str], started: float) -> Check:
     """Without anything declared: what is missing in every column, and users, episodes and steps if they are named."""
     kinds, moments = engine.kinds(), engine.timestamps()
     user = named.get("user", "user")
+    if user not in kinds and engine.delimited and is_row(kinds):
+        raise ValueError("the log begins with a row; its first line must name the columns")
     if user not in kinds:
         raise ValueError(f"the log has no column {user!r}; its columns are {', '.join(kinds)} (--columns user=NAME)")
     episode = named.get("episode", "episode")
     people = _people(engine, "log", kinds, user, episode if episode in kinds else None)
     value = {name: _value(engine, name, kind) for name, kind in kinds.items()}
-    person, formed = _who_of(value[user], kinds[user]), "TRUE"
+    person, formed = who_of(value[user], kinds[user]), "TRUE"
     if engine.delimited:
         formed = f"{value[user]} IS NOT NULL"
     conditions = {("", "malformed"): f"NOT ({formed})", ("", "nobody"): f"({formed}) AND {person} IS NULL"}
@@ -199,8 +211,8 @@ def _unknown(engine: Engine, named: dict[str, str], started: float) -> Check:
     step = named.get("step", "step")
     if step not in kinds or kinds[step] == "other" or step in moments:
         return _found(people, repairs, None, faults, started)
-    stay = _episode(engine, value[episode], kinds[episode]) if episode in kinds else "0"
-    number = f"CAST({_number(engine, value[step], kinds[step])} AS DOUBLE)"
+    stay = episode_key(engine, value[episode], kinds[episode]) if episode in kinds else "0"
+    number = f"CAST({number_of(engine, value[step], kinds[step])} AS DOUBLE)"
     rows = f"SELECT {person} AS person, {stay} AS stay, {number} AS step FROM log AS l"
     steps = f"SELECT person, stay, step, count(*) AS n FROM ({rows}) AS r WHERE person IS NOT NULL AND step {FINITE}"
     stays = f"SELECT person, stay, max(n) AS n, min(step) AS first FROM ({steps} GROUP BY person, stay, step) AS s"
@@ -225,28 +237,34 @@ def _value(engine: Engine, name: str, kind: Kind) -> str:
 
 
 def _people(
-    engine: Engine, relation: str, kinds: Mapping[str, Kind], user: str, episode: str | None
-) -> tuple[int, int, int, int, int]:
-    """Rows, users, episodes, rows of the longest one, and most episodes of a user."""
-    person, stay = _who_of(_value(engine, user, kinds[user]), kinds[user]), "0"
+    engine: Engine,
+    relation: str,
+    kinds: Mapping[str, Kind],
+    user: str,
+    episode: str | None,
+    log: LogFormat | None = None,
+) -> tuple[int, int, int, int, int, int]:
+    """Rows, users, episodes, rows of the longest one, most episodes of a user, and how many do not count."""
+    person, stay = who_of(_value(engine, user, kinds[user]), kinds[user]), "0"
     if episode is not None:
-        stay = _episode(engine, _value(engine, episode, kinds[episode]), kinds[episode])
-    rows = f"SELECT {person} AS person, {stay} AS stay FROM {relation} AS l"
-    stays = f"SELECT person, stay, count(*) AS n FROM ({rows}) AS r GROUP BY person, stay"
+        stay = episode_key(engine, _value(engine, episode, kinds[episode]), kinds[episode])
+    read = f"SELECT {person} AS person, {stay} AS stay FROM {relation} AS l"
+    stays = f"SELECT person, stay, count(*) AS n FROM ({read}) AS r GROUP BY person, stay"
     own = "person IS NOT NULL AND stay IS NOT NULL"
     each = (
         f"SELECT person, sum(n) AS n, sum(CASE WHEN {own} THEN 1 ELSE 0 END) AS stays, "
         f"max(CASE WHEN {own} THEN n ELSE 0 END) AS longest FROM ({stays}) AS s GROUP BY person"
     )
-    query = f"SELECT sum(n), count(person), sum(stays), max(longest), max(stays) FROM ({each}) AS e"
-    rows_, users, episodes, longest, most = (int(c[0].as_py() or 0) for c in engine.fetch(query).columns)
-    return rows_, users, episodes, longest, most
+    beyond = "0" if log is None else f"sum(greatest(stays - {log.episodes_per_user}, 0))"
+    query = f"SELECT sum(n), count(person), sum(stays), max(longest), max(stays), {beyond} FROM ({each}) AS e"
+    rows, users, episodes, longest, most, lost = integers(engine, query)
+    return rows, users, episodes, longest, most, lost
 
 
 def _column_faults(log: DeclaredLog) -> dict[str, dict[str, int]]:
     """Of every declared column: what is missing, no number or no name, and what is out of range."""
     engine, declaration = log.engine, log.declaration
-    person = _who_of(*log.value(log.roles["user"]))
+    person = who_of(*log.value(log.roles["user"]))
     conditions = {}
     for column in declaration.states:
         value, kind = log.value(column.name)
@@ -258,8 +276,8 @@ def _column_faults(log: DeclaredLog) -> dict[str, dict[str, int]]:
             conditions[column.name, f"missing ({lost})"] = f"NOT {known} AND {empty}"
             conditions[column.name, f"not a declared name ({lost})"] = f"NOT {known} AND NOT {empty}"
             continue
-        number = f"CAST({_number(engine, value, kind)} AS DOUBLE)"
-        there, finite = _there(number, kind), f"coalesce({number} {FINITE}, FALSE)"
+        number = f"CAST({number_of(engine, value, kind)} AS DOUBLE)"
+        there, finite = is_there(number, kind), f"coalesce({number} {FINITE}, FALSE)"
         conditions[column.name, f"missing ({lost})"] = f"NOT {there}"
         conditions[column.name, f"not a number ({lost})"] = f"{there} AND NOT {finite}"
         conditions[column.name, f"below {column.low:g} (in the first bin)"] = (
@@ -268,10 +286,18 @@ def _column_faults(log: DeclaredLog) -> dict[str, dict[str, int]]:
         conditions[column.name, f"above {column.high:g} (in the last bin)"] = (
             f"{finite} AND {number} > {column.high!r}"
         )
+    if declaration.time is not None:
+        said, kind = log.value(declaration.time)
+        there = f"NOT coalesce({engine.matches(said, MISSING)}, TRUE)" if kind == "text" else f"{said} IS NOT NULL"
+        moment = f"coalesce({log.moment()} {FINITE}, FALSE)"
+        conditions[declaration.time, "missing (row lost)"] = f"NOT {there}"
+        conditions[declaration.time, "no time such as 2020-01-31 12:00:00, nor seconds (row lost)"] = (
+            f"{there} AND NOT {moment}"
+        )
     if declaration.propensity is not None:
         value, kind = log.value(declaration.propensity)
-        number = f"CAST({_number(engine, value, kind)} AS DOUBLE)"
-        there, sound = _there(number, kind), f"coalesce({number} > 0 AND {number} <= 1, FALSE)"
+        number = f"CAST({number_of(engine, value, kind)} AS DOUBLE)"
+        there, sound = is_there(number, kind), f"coalesce({number} > 0 AND {number} <= 1, FALSE)"
         said = "no use for what needs it"
         conditions[declaration.propensity, f"missing ({said})"] = f"NOT {there}"
         conditions[declaration.propensity, f"0, below it, above 1 or no number ({said})"] = f"{there} AND NOT {sound}"

@@ -1,34 +1,28 @@
 """Where logged trajectories come from: files, tables in memory, plain arrays, Minari datasets, databases, Spark.
 
-Every source becomes one relation named `log` in an engine that speaks SQL. Sources are only ever read. What type a
-column has is known before its first value is read (from the schema; files of text and Python objects are text): no
-value can change how others are read.
+Every source becomes one relation named `log` in an engine that speaks SQL (`engines`). Sources are only ever read;
+files of text and Python objects are text.
 """
 
 from __future__ import annotations
 
-import atexit
 import difflib
 import glob
 import math
-import tempfile
-import threading
-import uuid
-import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset
 import pyarrow.parquet
 
 from discreet.cells import text_of
 from discreet.people.counts import CountSpec
+from discreet.people.engines import DuckDB, Engine, Spark, unreadable
 from discreet.people.episodes import Episodes
 from discreet.people.text import DELIMITERS, TextLog, checked
 
@@ -48,7 +42,6 @@ LONGEST = 100_000
 #: What a step pays to those who left, in ranges of the reward: sums of so many steps keep their digits.
 LARGEST_RATE = 1e6
 
-Kind = Literal["int", "float", "bool", "text", "other"]
 EarlyEnd = Literal["absorb", "keep"]
 
 
@@ -181,245 +174,6 @@ class LogFormat:
         return self.columns.get(role, role)
 
 
-class Engine(Protocol):
-    """Something that runs SQL over the relation `log`."""
-
-    name: str  # of the source itself; `log` is it, or a view of it
-    delimited: bool  # the log is delimited text: a row without any value is a malformed line
-    typed: bool  # the source states the types of its columns: one of text was meant as text
-    numbering: str  # a number from 1 for every row, in any order
-
-    def kinds(self) -> dict[str, Kind]:
-        """Columns of the log, and what kind of value each holds."""
-        ...
-
-    def quoted(self, column: str) -> str: ...
-    def literal(self, text: str) -> str:
-        """A text as SQL says it."""
-        ...
-
-    def matches(self, text: str, pattern: str) -> str:
-        """Whether all of a text is as a regular expression says; this has no quotes and no backslashes."""
-        ...
-
-    def seconds(self, value: str) -> str:
-        """A timestamp, or a text that is one, as a number of seconds; NULL: none."""
-        ...
-
-    def timestamps(self) -> frozenset[str]:
-        """Columns whose type is a day or a moment."""
-        ...
-
-    def register(self, name: str, table: pa.Table) -> None: ...
-    def keep(self, name: str, query: str, materialise: bool) -> None:
-        """Name the result of a query; computed once if `materialise`, else every time it is read."""
-        ...
-
-    def fetch(self, query: str) -> pa.Table: ...
-
-
-#: Engines that are still there when the program ends are closed: DuckDB removes its scratch files then.
-_OPEN: weakref.WeakSet[DuckDB] = weakref.WeakSet()
-
-
-@atexit.register
-def _close() -> None:
-    for engine in list(_OPEN):
-        engine.connection.close()
-
-
-class DuckDB:
-    """DuckDB inside this process, out of core: what does not fit in memory goes to a temporary folder."""
-
-    numbering = "row_number() OVER ()"
-
-    def __init__(self, threads: int | None = None, name: str = "log") -> None:
-        self.delimited, self.typed, self.name = False, False, name
-        self.kept_as: pa.Table | Sequence[str] | None = None  # the log itself as Arrow reads it: a table, or Parquet
-        self._checked: Callable[[], Any] | None = None  # the log once more, of files whose text may be none
-        self.connection = duckdb.connect()
-        _OPEN.add(self)
-        self.connection.execute("SET preserve_insertion_order = false")
-        self.connection.execute("SET enable_progress_bar = false")
-        self.connection.execute("CREATE TEMP MACRO shiftleft(bits, places) AS bits << places")  # as Spark says it
-        scratch = Path(tempfile.gettempdir()) / f"discreet-{uuid.uuid4().hex}"  # made and removed by DuckDB
-        self.connection.execute(f"SET temp_directory = '{scratch}'")
-        if threads is not None:
-            self.connection.execute(f"SET threads = {int(threads)}")
-
-    def quoted(self, column: str) -> str:
-        return '"' + column.replace('"', '""') + '"'
-
-    def literal(self, text: str) -> str:
-        return "'" + text.replace("'", "''") + "'"
-
-    def matches(self, text: str, pattern: str) -> str:
-        return f"regexp_full_match({text}, '{pattern}')"
-
-    def seconds(self, value: str) -> str:
-        return f"epoch({value})"
-
-    def kinds(self) -> dict[str, Kind]:
-        return {name: _kind(kind) for name, kind in self._types("log").items()}
-
-    def timestamps(self) -> frozenset[str]:
-        return frozenset(name for name, kind in self._types(self.name).items() if _is_time(kind))
-
-    def _types(self, relation: str) -> dict[str, str]:
-        with _unreadable():
-            rows = self.connection.execute(f"DESCRIBE {relation}").fetchall()
-        return {str(name): str(kind) for name, kind, *_ in rows}
-
-    def rows_kept(self) -> int:
-        """Of a log that Arrow reads as it is, how many rows it has; else 0."""
-        if self.name != "log" or self.kept_as is None:
-            return 0
-        if isinstance(self.kept_as, pa.Table):
-            return int(self.kept_as.num_rows)
-        try:
-            return sum(pyarrow.parquet.read_metadata(path).num_rows for path in self.kept_as)
-        except (pa.ArrowException, OSError):
-            return 0
-
-    def register(self, name: str, table: Any) -> None:
-        self.connection.register(name, table)
-
-    def keep(self, name: str, query: str, materialise: bool) -> None:
-        what = "TABLE" if materialise else "VIEW"
-        self._run(lambda: self.connection.execute(f"CREATE OR REPLACE TEMP {what} {name} AS {query}"))
-
-    def fetch(self, query: str) -> pa.Table:
-        return self._run(lambda: self.connection.sql(query).to_arrow_table())
-
-    def _run(self, work: Callable[[], Any]) -> Any:
-        """Text that is not UTF-8 stops DuckDB's reader of Parquet: then the log is read again without it."""
-        if self._checked is not None:
-            try:
-                return self._interruptible(work)
-            except duckdb.OutOfMemoryException:
-                pass
-            except (duckdb.Error, pa.ArrowException, UnicodeError):
-                with _unreadable():
-                    table = self._checked()
-                    self.connection.execute(f"DROP VIEW IF EXISTS {self.name}")
-                    self.connection.register(self.name, table)
-                    self._checked = None
-        with _unreadable():
-            return self._interruptible(work)
-
-    def _interruptible(self, work: Callable[[], Any]) -> Any:
-        """Done beside the main thread, which hears Ctrl-C while it waits and then stops the query: in the middle of
-        one, DuckDB itself does not always notice."""
-        if threading.current_thread() is not threading.main_thread():
-            return work()
-        found: list[Any] = []
-        failed: list[BaseException] = []
-        ended = threading.Event()  # whoever is interrupted while joining a thread takes it for dead
-
-        def done() -> None:
-            try:
-                found.append(work())
-            except BaseException as error:
-                failed.append(error)
-            ended.set()
-
-        worker = threading.Thread(target=done, daemon=True)
-        try:
-            worker.start()
-            ended.wait()
-            if failed:
-                raise failed.pop()  # and not kept: what it was raised by would hold it, and the connection, for good
-            return found.pop()
-        except KeyboardInterrupt:
-            while not ended.wait(0.05) and worker.ident is not None:  # a query that had not begun is asked again
-                self.connection.interrupt()
-            raise
-
-
-#: What engines say about values stays with them: it may quote a person's.
-UNREADABLE = "the log cannot be read: a file is damaged, cut short or not of the kind that its name says"
-
-
-@contextmanager
-def _unreadable() -> Iterator[None]:
-    """What a file turns out to hold when it is read to its end is the file's fault, and said in one sentence."""
-    try:
-        yield
-    except duckdb.OutOfMemoryException:
-        raise ValueError("the log cannot be read: memory or space for temporary files ran out") from None
-    except (duckdb.Error, pa.ArrowException, UnicodeError):
-        raise ValueError(UNREADABLE) from None
-
-
-class Spark:
-    """A Spark session (the extra `discreet[spark]`), for data that outgrow one machine."""
-
-    numbering = "row_number() OVER (ORDER BY 1)"
-
-    def __init__(self, session: Any, delimited: bool = False, name: str = "log", paths: tuple[str, ...] = ()) -> None:
-        self.session, self.delimited, self.typed, self.name = session, delimited, not delimited, name
-        self.paths = paths  # files that it was opened on, whose own schema says more than Spark's
-
-    def quoted(self, column: str) -> str:
-        return "`" + column.replace("`", "``") + "`"
-
-    def literal(self, text: str) -> str:
-        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-    def matches(self, text: str, pattern: str) -> str:
-        return f"{text} RLIKE '^(?:{pattern})(?![^a]|a)'"  # in Java, $ would let a newline follow
-
-    def seconds(self, value: str) -> str:
-        return f"CAST(CAST({value} AS TIMESTAMP) AS DOUBLE)"
-
-    def kinds(self) -> dict[str, Kind]:
-        return {name: _kind(kind) for name, kind in self.session.table("log").dtypes}
-
-    def timestamps(self) -> frozenset[str]:
-        return frozenset(name for name, kind in self.session.table(self.name).dtypes if _is_time(kind))
-
-    def register(self, name: str, table: pa.Table) -> None:
-        rows = [tuple(row.values()) for row in table.to_pylist()]
-        self.session.createDataFrame(rows, table.column_names).createOrReplaceTempView(name)
-
-    def keep(self, name: str, query: str, materialise: bool) -> None:
-        with _unreadable_by_spark():
-            frame = self.session.sql(query)
-            (frame.persist() if materialise else frame).createOrReplaceTempView(name)
-
-    def fetch(self, query: str) -> pa.Table:
-        with _unreadable_by_spark():
-            frame = self.session.sql(query)
-            rows = frame.collect()
-        return pa.table({name: [row[i] for row in rows] for i, name in enumerate(frame.columns)})
-
-
-@contextmanager
-def _unreadable_by_spark() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
-            raise ValueError(UNREADABLE) from None
-        raise
-
-
-def _kind(name: str) -> Kind:
-    """A column's kind from the name of its type, in either engine."""
-    kind = name.upper()
-    if kind.endswith("INT") or kind in ("INTEGER", "UINTEGER", "LONG", "SHORT", "BYTE"):
-        return "int"
-    if kind.startswith(("DOUBLE", "FLOAT", "REAL", "DECIMAL")):
-        return "float"
-    if kind.startswith("BOOL"):
-        return "bool"
-    return "text" if kind.startswith(("VARCHAR", "STRING", "ENUM", "CHAR")) else "other"
-
-
-def _is_time(name: str) -> bool:
-    return name.upper().startswith(("TIMESTAMP", "DATE"))
-
-
 # Sources ------------------------------------------------------------------------------------------------------------
 
 
@@ -435,9 +189,9 @@ def open_log(source: Any, table: str | None = None, name: str = "log") -> Engine
     if isinstance(source, Spark):
         if name in (source.name, "log"):  # whoever keeps the source under another name has made its own `log` of it
             return source
-        return _opened(source.session.table(source.name), source.delimited, name)
+        return _opened(source.session.table(source.name), source.delimited, name, source.comma)
     if _module(source) == "pyspark":
-        return _opened(source, False, name)
+        return _opened(source, False, name, False)
     engine = DuckDB(name=name)
     if isinstance(source, (str, Path)) or (
         isinstance(source, Sequence) and source and all(isinstance(item, (str, Path)) for item in source)
@@ -454,13 +208,18 @@ def open_log(source: Any, table: str | None = None, name: str = "log") -> Engine
     return engine
 
 
-def _opened(frame: Any, delimited: bool, name: str) -> Spark:
+def _opened(frame: Any, delimited: bool, name: str, comma: bool) -> Spark:
     frame.createOrReplaceTempView(name)
-    return Spark(frame.sparkSession, delimited, name)
+    return Spark(frame.sparkSession, delimited, name, comma=comma)
 
 
 def _module(source: object) -> str:
     return type(source).__module__.partition(".")[0]
+
+
+def is_dataset(source: object) -> bool:
+    """Of Arrow, whose part for datasets takes long to load: who has one has loaded it."""
+    return type(source).__module__ == "pyarrow._dataset" and hasattr(source, "to_batches")
 
 
 def _in_memory(source: Any) -> Any:
@@ -473,14 +232,14 @@ def _in_memory(source: Any) -> Any:
         return minari_table(source)
     if isinstance(source, pa.RecordBatchReader):
         return source.read_all()  # it can be read only once
-    if isinstance(source, (pa.Table, pyarrow.dataset.Dataset)):
+    if isinstance(source, pa.Table) or is_dataset(source):
         return source
     if _module(source) == "pandas":
         names = [str(name) for name in source.columns]
         columns = [_column(name, source.iloc[:, i]) for i, name in enumerate(names)]
         return pa.Table.from_arrays(columns, names)
     if _module(source) == "polars":
-        with _unreadable():
+        with unreadable():
             return (source.collect() if hasattr(source, "collect") else source).to_arrow()
     raise ValueError(
         f"a log cannot be a {type(source).__name__}; expected files, an Arrow, pandas or Polars table, a mapping "
@@ -517,8 +276,9 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
     engine.typed = suffix not in DELIMITERS
     if suffix in DELIMITERS:
         with _damaged(paths):
-            connection.register(engine.name, TextLog.opened(paths, suffix))
-        engine.delimited = True
+            log = TextLog.opened(paths, suffix)
+            connection.register(engine.name, log)
+        engine.delimited, engine.comma = True, log.comma
     elif suffix == ".parquet":
         # The least and largest value that a Parquet file states say nothing about NaN, and DuckDB trusts them
         # unless told otherwise.
@@ -548,9 +308,11 @@ def _open_files(engine: DuckDB, patterns: Sequence[str | Path], table: str | Non
 
 def _unified(paths: Sequence[str], kind: str) -> Any:
     """Files as one dataset with all their columns; those that a file does not have are null there."""
-    schemas = [pyarrow.dataset.dataset(path, format=kind).schema for path in paths]
+    from pyarrow.dataset import dataset
+
+    schemas = [dataset(path, format=kind).schema for path in paths]
     schema = pa.unify_schemas(schemas, promote_options="permissive")
-    return pyarrow.dataset.dataset(list(paths), schema=schema, format=kind)
+    return dataset(list(paths), schema=schema, format=kind)
 
 
 @contextmanager
@@ -588,7 +350,9 @@ def columns_of_files(source: Any) -> dict[str, frozenset[str]]:
     kinds = {".parquet": "parquet", ".arrow": "ipc", ".feather": "ipc"}
     if suffix not in kinds:
         return {}
-    return {path: frozenset(pyarrow.dataset.dataset(path, format=kinds[suffix]).schema.names) for path in paths}
+    from pyarrow.dataset import dataset
+
+    return {path: frozenset(dataset(path, format=kinds[suffix]).schema.names) for path in paths}
 
 
 def _matching(pattern: str) -> list[str]:

@@ -19,37 +19,65 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from discreet.kernels import ordered as kernel
-from discreet.kernels.ordered import Coins, Columns, Notes, Rules, Sums, sums_for
-from discreet.kernels.sha import prefix_of
+from discreet.kernels.ordered import Columns, Layout, Notes, Rules
+from discreet.kernels.sha import Prefix, prefix_of
 from discreet.mdp import Floats, Ints
-from discreet.people.logs import DuckDB, LogFormat
+from discreet.people.engines import DuckDB
+from discreet.people.logs import LogFormat
 
-#: Rows that are looked at together, rows of users at the ends of such parts that are kept, tables and steps.
-BATCH, FRINGE, LARGEST_TABLE, LONGEST = 1 << 17, 1 << 22, 1 << 22, 1 << kernel.STEP_BITS
-#: Rows of which notes are kept for being read again, 8 bytes each.
-MOST_NOTES = 1 << 26
+#: Rows that are looked at together, that are read from a file together, and of users at the ends that are kept.
+BATCH, PART, FRINGE = 1 << 19, 1 << 19, 1 << 22
+#: Codes, grid units and steps that a note has room for.
+LARGEST_TABLE, FINEST, LONGEST = 1 << kernel.CODE_BITS, 1 << kernel.UNIT_BITS, 1 << kernel.STEP_BITS
+#: Rows of which notes are kept for being read again, 2 to 8 bytes each, and half of the bytes that memory is asked
+#: for at a time.
+MOST_NOTES, PIECE = 1 << 26, 1 << 24
 #: Whole numbers that sums of money may be made of: with these, decimals and floating point agree.
 WHOLE = 2.0**31
 
 WHOLE_NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32())
 REALS = (pa.float32(), pa.float64())
-NO_COINS = Coins(*prefix_of(""), 0, np.empty(0))
 
 Part = Callable[[list[str]], Iterator[pa.RecordBatch]]
+#: What is done with notes: they are added to a table (codes, 2) of how many there are and what they paid.
+Use = Callable[[Notes, Ints], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Notes that take little room. Raw."""
+
+    halves: Any  # see `kernels.ordered.pack`
+    size: int
+    layout: Layout
+    who: Ints
+    places: Any
+
+    @classmethod
+    def of(cls, notes: Notes, room: Callable[[int], Any]) -> Packed:
+        """`room` gives out memory."""
+        layout = Layout(*kernel.layout_of(notes.steps, notes.places))
+        size = notes.steps.size
+        halves = room(layout.planes * size)
+        kernel.pack(notes.steps, layout, halves)
+        return cls(halves, size, layout, notes.who.copy(), notes.places.copy())
+
+    def unpacked(self) -> Notes:
+        steps = np.empty(self.size, dtype=np.int64)
+        kernel.unpack(self.halves, self.layout, self.places, steps)
+        return Notes(steps, self.who, self.places)
 
 
 @dataclass(frozen=True, eq=False)
 class Ordered:
     """What one pass found. Raw."""
 
-    codes: Ints
-    numbers: Ints
-    paid: Ints
     rows: int
     nobody: int
     told: Ints  # see `kernels.ordered`
     _reader: Reader
-    _notes: list[Notes] | None  # None: the log is read again
+    _table: Ints | None  # None: notes were taken instead
+    _notes: list[Packed]
 
     @property
     def users(self) -> int:
@@ -76,13 +104,38 @@ class Ordered:
         """Rewards below and above the range."""
         return int(self.told[kernel.BELOW]), int(self.told[kernel.ABOVE])
 
+    def items(self) -> tuple[Ints, Ints, Ints]:
+        """(codes, numbers, paid) of all that counts."""
+        if self._table is not None:
+            return _occurring(self._table)
+        counted = self._reader.counted
+        return _occurring(self._reader.added(self._notes, lambda notes, table: counted(notes.unpacked(), table)))
+
     def one_step(self, key: str, pilot: int) -> Asked:
         """Users toss their coins; below `pilot` one is a pilot."""
-        coins = Coins(*prefix_of(f"{key}:"), pilot, np.empty(0))
-        return Asked(self._reader, coins, None if self._notes is None else _tossed(self._notes, coins))
+        coins = Coins(prefix_of(f"{key}:"), pilot)
+        return Asked(self._reader, coins, None if self._table is not None else coins.tossed_by(self._notes))
 
     def __repr__(self) -> str:
         return f"Ordered({self.users} users)"
+
+
+@dataclass(frozen=True, eq=False)
+class Coins:
+    """What users toss, see `people.one_step.OneStep`."""
+
+    key: Prefix
+    pilot: int
+
+    def of(self, notes: Packed) -> Any:
+        """(episodes, 4), see `kernels.ordered.toss`."""
+        found = np.empty((len(notes.who), 4), dtype=np.uint32)
+        kernel.toss(notes.who, *self.key, self.pilot, found)
+        return found
+
+    def tossed_by(self, notes: Sequence[Packed]) -> list[tuple[Packed, Any]]:
+        with ThreadPoolExecutor(pa.cpu_count()) as pool:
+            return list(zip(notes, pool.map(self.of, notes), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,33 +144,39 @@ class Asked:
 
     _reader: Reader
     _coins: Coins
-    _tossed: list[tuple[Notes, Any]] | None
+    _tossed: list[tuple[Packed, Any]] | None  # None: the log is read again
 
     def visits(self) -> Ints:
-        found: Ints = self._again(kernel.VISITS, np.empty(0)).table[:, 0]
-        return found
+        """(G·S·A,)."""
+        log = self._reader.log
+        found = self._again(True, np.empty(0))[:, 0].reshape(log.spec.shapes()["transitions"])
+        return np.asarray(found[:, : log.num_states].sum(axis=-1), dtype=np.int64).reshape(-1)
 
     def reports(self, weights: Floats) -> tuple[Ints, Ints, Ints]:
         """(codes, numbers, paid)."""
-        return _occurring(self._again(kernel.REPORTS, np.asarray(weights, dtype=np.float64)))
+        log = self._reader.log
+        by_code = np.zeros(log.spec.shapes()["transitions"])
+        scaled = weights * float(kernel.PRIME)
+        by_code[:, : log.num_states] = np.reshape(scaled, (log.spec.stages, log.num_states, log.num_actions, 1))
+        return _occurring(self._again(False, by_code.reshape(-1)))
 
-    def _again(self, what: int, weights: Floats) -> Sums:
+    def _again(self, pilots: bool, weights: Floats) -> Ints:
+        rules = self._reader.rules
+
+        def add(asked: tuple[Packed, Any], table: Ints) -> None:
+            notes, tossed = asked
+            kernel.asked(notes.halves, notes.size, notes.layout, notes.places, tossed, rules, pilots, weights, table)
+
+        def read_again(notes: Notes, table: Ints) -> None:
+            packed = Packed.of(notes, _fresh)
+            add((packed, self._coins.of(packed)), table)
+
         if self._tossed is not None:
-            return self._reader.asked(self._tossed, what, weights)
-        found = self._reader.sweep(what, self._coins._replace(weights=weights))
+            return self._reader.added(self._tossed, add)
+        found = self._reader.sweep(read_again)
         if found is None:
             raise ValueError("the log was changed while it was read")
-        return found.sums
-
-
-def _tossed(notes: Sequence[Notes], coins: Coins) -> list[tuple[Notes, Any]]:
-    def of(part: Notes) -> tuple[Notes, Any]:
-        found = np.empty((len(part.episodes), 5), dtype=np.uint32)
-        kernel.toss(part.episodes, *coins[:4], found)
-        return part, found
-
-    with ThreadPoolExecutor(pa.cpu_count()) as pool:
-        return list(pool.map(of, notes))
+        return found.table
 
 
 def in_order(engine: DuckDB, log: LogFormat, again: bool = False) -> Ordered | None:
@@ -128,27 +187,23 @@ def in_order(engine: DuckDB, log: LogFormat, again: bool = False) -> Ordered | N
         parts, schemas = _parts(engine.kept_as)
         if not parts or not _readable(log, schemas):
             return None
-        reader, noting = Reader(parts, log, _rules(engine, log)), again and _noted(log, engine.rows_kept())
-        found = reader.sweep(kernel.EVERYTHING, NO_COINS, noting)
+        reader = Reader(parts, log, _rules(engine, log))
+        noting = again and log.enforce and engine.rows_kept() <= MOST_NOTES
+        found = reader.sweep(None if noting else reader.counted)
     except (pa.ArrowException, OSError):  # whatever is wrong with the log, the queries say it
         return None
     if found is None:
         return None
-    notes = found.notes if noting else None
-    return Ordered(*_occurring(found.sums), found.rows, found.nobody, found.sums.told, reader, notes)
+    return Ordered(found.rows, found.nobody, found.told, reader, None if noting else found.table, found.notes)
 
 
-def _noted(log: LogFormat, rows: int) -> bool:
-    """Whether notes of a log are few, and have room for its numbers."""
-    spec = log.spec
-    cells = spec.stages * log.num_states * log.num_actions
-    room = cells <= 1 << kernel.CELL_BITS and spec.num_states <= 1 << kernel.FOLLOWING_BITS
-    return rows <= MOST_NOTES and room and spec.reward_units < 1 << kernel.UNIT_BITS and log.enforce
+def _fresh(halves: int) -> Any:
+    return np.empty(halves, dtype=np.uint16)
 
 
-def _occurring(sums: Sums) -> tuple[Ints, Ints, Ints]:
-    codes = np.flatnonzero(sums.table[:, 0])
-    return codes, sums.table[codes, 0], sums.table[codes, 1]
+def _occurring(table: Ints) -> tuple[Ints, Ints, Ints]:
+    codes = np.flatnonzero(table[:, 0])
+    return codes, table[codes, 0], table[codes, 1]
 
 
 # Which logs ---------------------------------------------------------------------------------------------------------
@@ -165,7 +220,9 @@ def _readable(log: LogFormat, schemas: Sequence[pa.Schema]) -> bool:
     alone = "next_state" in _roles(log) and log.num_users is not None and not log.first_visits  # row by row
     if log.state_names is not None or log.action_names is not None or not (log.enforce or alone):
         return False
-    if log.spec.sizes[1] > LARGEST_TABLE or log.horizon > LONGEST or log.episodes_per_user * log.horizon >= WHOLE:
+    if log.spec.sizes[1] > LARGEST_TABLE or log.horizon > LONGEST or log.spec.reward_units >= FINEST:
+        return False
+    if log.episodes_per_user * log.horizon >= WHOLE:
         return False
     low, high = log.reward_range
     whole = all(value.is_integer() and abs(value) < WHOLE for value in (float(low), float(high - low)))
@@ -199,17 +256,30 @@ def _parts(kept: pa.Table | Sequence[str]) -> tuple[list[Part], list[pa.Schema]]
         with pyarrow.parquet.ParquetFile(path) as file:
             metadata = file.metadata
             schemas.append(file.schema_arrow)
-        parts += [partial(_row_group, path, metadata, group) for group in range(metadata.num_row_groups)]
+        parts += [partial(_row_groups, path, metadata, groups) for groups in _together(metadata)]
     return parts, schemas
+
+
+def _together(metadata: Any) -> list[list[int]]:
+    """Groups of rows in a file, small ones next to each other together."""
+    found: list[list[int]] = []
+    rows = PART
+    for group in range(metadata.num_row_groups):
+        if rows >= PART:
+            found.append([])
+            rows = 0
+        found[-1].append(group)
+        rows += metadata.row_group(group).num_rows
+    return found
 
 
 def _batches(table: pa.Table, names: list[str]) -> Iterator[pa.RecordBatch]:
     yield from table.select(names).combine_chunks().to_batches()
 
 
-def _row_group(path: str, metadata: Any, group: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _row_groups(path: str, metadata: Any, groups: list[int], names: list[str]) -> Iterator[pa.RecordBatch]:
     with pyarrow.parquet.ParquetFile(path, metadata=metadata, memory_map=True) as file:
-        yield from file.iter_batches(BATCH, row_groups=[group], columns=names, use_threads=False)
+        yield from file.iter_batches(BATCH, row_groups=groups, columns=names, use_threads=False)
 
 
 def _rules(engine: DuckDB, log: LogFormat) -> Rules:
@@ -321,22 +391,56 @@ def _joined(pieces: Sequence[Columns]) -> Columns:
 
 @dataclass(eq=False)
 class Found:
-    """What somebody who reads some of the parts has found so far."""
+    """What somebody who reads some of the parts has found so far, and room for the notes of some rows."""
 
-    sums: Sums
+    table: Ints
+    told: Ints
+    met: Ints
+    room: Notes
     rows: int = 0
     nobody: int = 0
     kept: int = 0  # rows of the fringe
     fringe: dict[tuple[int, int], tuple[Columns, ...]] = field(default_factory=dict)
-    notes: list[Notes] = field(default_factory=list)
+    notes: list[Packed] = field(default_factory=list)
+    memory: Any = field(default_factory=lambda: _fresh(0))  # for notes that are kept
+
+    @classmethod
+    def nothing(cls, log: LogFormat) -> Found:
+        sizes = (log.spec.sizes[1], 2), 10, (4, log.horizon + 1)
+        table, told, met = (np.zeros(size, dtype=np.int64) for size in sizes)
+        return cls(table, told, met, _room(0))
 
     def add(self, other: Found) -> None:
-        for mine, theirs in ((self.sums.table, other.sums.table), (self.sums.told, other.sums.told)):
-            mine += theirs
+        self.table += other.table
+        self.told += other.told
         self.rows += other.rows
         self.nobody += other.nobody
         self.fringe |= other.fringe
         self.notes += other.notes
+
+    def make_room(self, rows: int) -> None:
+        if self.room.steps.size < rows:
+            self.room = _room(rows)
+
+    def used(self, use: Use | None) -> None:
+        """What was noted is put to its use, or kept."""
+        n, episodes = self.told[kernel.NOTES], self.told[kernel.EPISODES]
+        notes = Notes(self.room.steps[:n], self.room.who[:episodes], self.room.places[:episodes])
+        if use is None:
+            self.notes.append(Packed.of(notes, self._taken))
+        else:
+            use(notes, self.table)
+
+    def _taken(self, halves: int) -> Any:
+        """Notes that are kept lie one after the other in large pieces of memory, which systems give out faster."""
+        if self.memory.size < halves:
+            self.memory = _fresh(max(halves, PIECE))
+        taken, self.memory = self.memory[:halves], self.memory[halves:]
+        return taken
+
+
+def _room(rows: int) -> Notes:
+    return Notes(np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64), np.empty((rows, 2), dtype=np.uint32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,20 +449,20 @@ class Reader:
     log: LogFormat
     rules: Rules
 
-    def sweep(self, what: int, coins: Coins, noting: bool = False) -> Found | None:
+    def sweep(self, use: Use | None) -> Found | None:
         """Read everything once, on all processors; None where it cannot be read this way."""
         number = max(1, min(pa.cpu_count(), len(self.parts)))
         waiting, stopped, lock = iter(enumerate(self.parts)), threading.Event(), threading.Lock()
 
         def some() -> Found:
-            found = self._nothing(what)
+            found = Found.nothing(self.log)
             while not stopped.is_set():
                 with lock:
                     at, part = next(waiting, (0, None))
                 if part is None:
                     break
                 for i, batch in enumerate(part(self._names())):
-                    if stopped.is_set() or not self._added(found, batch, (at, i), what, coins, noting):
+                    if stopped.is_set() or not self._added(found, batch, (at, i), use):
                         stopped.set()
                         break
             return found
@@ -375,20 +479,33 @@ class Reader:
         whole = all_found[0]
         for other in all_found[1:]:
             whole.add(other)
-        return whole if self._closed(whole, what, coins, noting) else None
+        return whole if self._closed(whole, use) else None
+
+    def added(self, kept: Sequence[Any], use: Callable[[Any, Ints], None]) -> Ints:
+        """What was kept is put to its use, on all processors."""
+        number = pa.cpu_count()
+
+        def some(mine: Sequence[Any]) -> Ints:
+            table = Found.nothing(self.log).table
+            for one in mine:
+                use(one, table)
+            return table
+
+        with ThreadPoolExecutor(number) as pool:
+            whole, *others = pool.map(some, [kept[i::number] for i in range(number)])
+        for other in others:
+            whole += other
+        return whole
+
+    def counted(self, notes: Notes, table: Ints) -> None:
+        """The use of notes where all steps count."""
+        pairs = self.log.spec.num_states * self.log.num_actions if self.log.first_visits else 0
+        kernel.counted(notes.steps, notes.places, self.rules, table, np.empty(pairs, dtype=np.int64))
 
     def _names(self) -> list[str]:
         return list(dict.fromkeys(self.log.column(role) for role in _roles(self.log)))
 
-    def _nothing(self, what: int) -> Found:
-        log = self.log
-        cells = log.spec.stages * log.num_states * log.num_actions
-        size = cells if what == kernel.VISITS else log.spec.sizes[1]
-        return Found(sums_for(size, log.horizon, log.num_states * log.num_actions))
-
-    def _added(
-        self, found: Found, batch: pa.RecordBatch, place: tuple[int, int], what: int, coins: Coins, noting: bool
-    ) -> bool:
+    def _added(self, found: Found, batch: pa.RecordBatch, place: tuple[int, int], use: Use | None) -> bool:
         """Whole users are counted, those at both ends kept for later."""
         found.rows += batch.num_rows
         user = batch.column(batch.schema.get_field_index(self.log.column("user")))
@@ -399,7 +516,8 @@ class Reader:
             return True
         columns = _columns(batch, self.log)
         if not self.log.enforce:
-            kernel.swept_alone(*columns[2:], self.rules, found.sums.table, found.sums.told)
+            found.make_room(batch.num_rows)
+            kernel.swept_alone(*columns[2:], self.rules, found.table, found.told, found.room.steps)
             return True
         first, last = kernel.edges(columns.user)
         found.fringe[place] = (_cut(columns, 0, first), _cut(columns, last, len(columns.user)))
@@ -411,41 +529,19 @@ class Reader:
             return False
         if first >= len(who):
             return True
-        return self._swept(found, columns, first, last, what, coins, noting)
+        return self._swept(found, columns, first, last, use)
 
-    def _swept(
-        self, found: Found, columns: Columns, first: int, last: int, what: int, coins: Coins, noting: bool
-    ) -> bool:
-        room = last - first if noting else 0
-        steps, episodes = np.empty(room, dtype=np.int64), np.empty((room, 3), dtype=np.int64)
-        told = found.sums.told
-        told[[kernel.NOTES, kernel.EPISODES]] = 0
-        known = kernel.swept(*columns, first, last, self.rules, what, *coins, *found.sums, steps, episodes)
-        if noting:
-            noted = Notes(steps[: told[kernel.NOTES]].copy(), episodes[: told[kernel.EPISODES]].copy())
-            found.notes.append(noted)
+    def _swept(self, found: Found, columns: Columns, first: int, last: int, use: Use | None) -> bool:
+        found.make_room(last - first)
+        known = kernel.swept(*columns, first, last, self.rules, found.told, found.met, *found.room)
+        if known:
+            found.used(use)
         return bool(known)
 
-    def asked(self, tossed: Sequence[tuple[Notes, Any]], what: int, weights: Floats) -> Sums:
-        """What users are asked for, from notes, on all processors."""
-        number = pa.cpu_count()
-
-        def some(mine: Sequence[tuple[Notes, Any]]) -> Found:
-            found = self._nothing(what)
-            for notes, coins in mine:
-                kernel.asked(*notes, coins, self.rules, what, weights, *found.sums[:2], *found.sums[3:])
-            return found
-
-        with ThreadPoolExecutor(number) as pool:
-            whole, *others = pool.map(some, [tossed[i::number] for i in range(number)])
-        for other in others:
-            whole.add(other)
-        return whole.sums
-
-    def _closed(self, found: Found, what: int, coins: Coins, noting: bool) -> bool:
+    def _closed(self, found: Found, use: Use | None) -> bool:
         """Users at the ends of parts, in order of the parts."""
         pieces = [part for place in sorted(found.fringe) for part in found.fringe[place] if part.user.size]
         if not pieces:
             return True
         columns = _joined(pieces)
-        return self._swept(found, columns, 0, columns.user.size, what, coins, noting)
+        return self._swept(found, columns, 0, columns.user.size, use)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from discreet.people.logs import Spark
-from discreet.people.text import DELIMITERS, LONGEST_LINE, columns_of
+from discreet.people.engines import Spark
+from discreet.people.text import DELIMITERS, LONGEST_LINE, SEMICOLON, columns_of, delimiter_of
 
 #: Where the cluster is; without it Spark runs inside this machine.
 MASTER = "DISCREET_SPARK_MASTER"
@@ -67,18 +67,22 @@ def open_files(paths: Sequence[str], master: str | None = None) -> Spark:
     suffixes = {Path(path.lower().removesuffix(".gz").removesuffix(".zst")).suffix for path in paths}
     suffix = suffixes.pop() if len(suffixes) == 1 else ""
     try:
-        frame = text_frame(spark, list(paths), suffix) if suffix in DELIMITERS else spark.read.parquet(*paths)
+        comma = False
+        if suffix in DELIMITERS:
+            frame, comma = text_frame(spark, list(paths), suffix)
+        else:
+            frame = spark.read.parquet(*paths)
     except PySparkException:
         raise ValueError(
             f"the log {paths[0]} cannot be read: it is absent, damaged or not of the kind that its name says"
         ) from None
     frame.createOrReplaceTempView("log")
-    return Spark(spark, suffix in DELIMITERS, paths=tuple(paths))
+    return Spark(spark, suffix in DELIMITERS, paths=tuple(paths), comma=comma)
 
 
-def text_frame(spark: Any, paths: list[str], suffix: str) -> Any:
-    """Delimited text in the dialect of `people.text`; all files must have the same first line, and later lines that
-    repeat it are no rows.
+def text_frame(spark: Any, paths: list[str], suffix: str) -> tuple[Any, bool]:
+    """Delimited text in the dialect of `people.text`, and whether numbers may have a decimal comma; all files must
+    have the same first line, and later lines that repeat it are no rows.
 
     Lines are split without regular expressions over them, whose cost (and, in Java, stack) a line could exhaust:
     delimiters outside quotes, where the number of quotes before is even, become NUL, which no good line holds.
@@ -88,13 +92,15 @@ def text_frame(spark: Any, paths: list[str], suffix: str) -> Any:
     if len(first) != 1 or None in first:
         raise ValueError(f"the files of the log {paths[0]} differ in their first line; Spark needs one for all")
     ((header,),) = first
-    columns = columns_of(header.encode("utf-8", "surrogatepass"), DELIMITERS[suffix], paths[0])
+    line = header.encode("utf-8", "surrogatepass")
+    delimiter = delimiter_of(line, suffix)
+    columns = columns_of(line, delimiter, paths[0])
     stripped = "if(endswith(value, char(13)), left(value, length(value) - 1), value)"
     good = (  # what is no UTF-8 is replaced on the way to `encode`
         "encode(value, 'UTF-8') = CAST(value AS BINARY) AND instr(line, char(0)) = 0 "
         f"AND octet_length(line) <= {LONGEST_LINE}"
     )
-    separated = f"if(i % 2 = 0, replace(piece, char({ord(DELIMITERS[suffix])}), char(0)), piece)"
+    separated = f"if(i % 2 = 0, replace(piece, char({ord(delimiter)}), char(0)), piece)"
     fields = f"""split(concat_ws('"', transform(split(line, '"', -1), (piece, i) -> {separated})), '[\\\\x00]', -1)"""
     inside = "substring(field, 2, length(field) - 2)"
     quoted = f"""length(field) >= 2 AND startswith(field, '"') AND endswith(field, '"')
@@ -108,4 +114,5 @@ def text_frame(spark: Any, paths: list[str], suffix: str) -> Any:
         .selectExpr(f"CASE WHEN {good} THEN {fields} END AS fields")
         .selectExpr(f"CASE WHEN {formed} THEN {content} END AS fields")
     )
-    return rows.select(*(rows.fields[i].alias(name) for i, name in enumerate(columns) if name is not None))
+    named = (rows.fields[i].alias(name) for i, name in enumerate(columns) if name is not None)
+    return rows.select(*named), delimiter == SEMICOLON

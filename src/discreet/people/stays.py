@@ -6,8 +6,13 @@ the columns that the counting knows, so that a person's rows are bounded by the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +22,12 @@ from numpy.typing import NDArray
 
 from discreet.mdp import Floats, Ints
 from discreet.offline.declaration import ROLES, Column, Declaration, Grid
-from discreet.people.counting import LoggedData, Repairs, _episode, _kept_rows, _number, _who_of
-from discreet.people.logs import LONGEST, Engine, Kind, LogFormat, Spark, columns_of_files, open_log
+from discreet.people.bounding import kept_rows
+from discreet.people.counting import LoggedData
+from discreet.people.engines import Engine, Kind, Spark, integers
+from discreet.people.logs import LONGEST, LogFormat, columns_of_files, open_log
+from discreet.people.reading import episode_key, is_there, number_of, who_of
+from discreet.people.repairs import Repairs
 from discreet.runs import memory
 
 #: What the source is called while `log` is a view of it.
@@ -29,8 +38,10 @@ FINITE = "BETWEEN CAST('-1.7976931348623157E308' AS DOUBLE) AND CAST('1.79769313
 NEEDED = ("user", "action", "reward")
 #: Where a row leads.
 ON, ENDED, UNKNOWN = 0, 1, 2
-#: Bytes per row while rows are put in order, at least what was measured, beside one per declared column.
-PER_ROW = 280
+#: Bytes per row that is held, at least what was measured, beside one per declared column; rows that are held at once.
+PER_ROW, BLOCK = 280, 1 << 20
+#: Rows that are fetched together.
+BATCH = 1 << 17
 FEWER_ROWS = "take fewer people, or a learner that counts in the database (--algorithm one-hot)"
 #: Moments, in seconds, and rewards of one row are at most this, so that differences and sums are numbers.
 LATEST, MOST_PAID = 10**15, 1e290
@@ -64,8 +75,47 @@ class Stays:
         """The state of every row in a grid."""
         return grid.states_of(self.bins)
 
+    @property
+    def blocks(self) -> Iterable[Stays]:
+        """All rows, some whole users at a time: here all at once."""
+        return (self,)
+
     def __repr__(self) -> str:
         return f"Stays({self.num_users} users)"
+
+
+#: What is written of a block.
+STORED = ("user", "offsets", "step", "action", "reward", "propensity", "bins", "leads")
+
+
+class StoredStays:
+    """The same of a log that is too long to be held at once: blocks of whole users, in files of their own that are
+    gone with this. Raw."""
+
+    def __init__(self, blocks: Iterable[Stays], num_users: int, episodes_per_user: int) -> None:
+        self.num_users, self.episodes_per_user, self.repairs = num_users, episodes_per_user, Repairs()
+        self._folder = Path(tempfile.mkdtemp(prefix="discreet-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, True)
+        self._rows: list[int] = []
+        for block in blocks:
+            np.savez(self._path(len(self._rows)), **{name: getattr(block, name) for name in STORED})
+            self._rows.append(len(block))
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number}.npz"
+
+    def __len__(self) -> int:
+        return sum(self._rows)
+
+    @property
+    def blocks(self) -> Iterator[Stays]:
+        for number in range(len(self._rows)):
+            with np.load(self._path(number)) as found:
+                arrays = {name: found[name] for name in STORED}
+            yield Stays(**arrays, num_users=self.num_users, episodes_per_user=self.episodes_per_user)
+
+    def __repr__(self) -> str:
+        return f"StoredStays({self.num_users} users)"
 
 
 def read_stays(
@@ -110,7 +160,7 @@ class DeclaredLog:
         user = self.engine.quoted(self.roles["user"])
         kind = self.kinds[self.roles["user"]]
         value = f"CAST({user} AS STRING)" if kind == "text" else user
-        query = f"SELECT count(DISTINCT {_who_of(value, kind)}) FROM {self.engine.name}"
+        query = f"SELECT count(DISTINCT {who_of(value, kind)}) FROM {self.engine.name}"
         return max(int(self.engine.fetch(query).column(0)[0].as_py()), 1)
 
     def gridded(self, grid: Grid, num_users: int | None = None) -> tuple[Engine, LogFormat]:
@@ -125,7 +175,15 @@ class DeclaredLog:
         return engine, self._counted(engine, "placed", "state", grid.num_states, num_users)
 
     def stays(self, num_users: int | None = None) -> Stays:
-        """The rows that count, in memory: what is counted is the number of a row, by which the rest is looked up."""
+        """The rows that count, in memory."""
+        return next(iter(self._found(num_users, None).blocks))
+
+    def held(self, num_users: int | None = None) -> Stays | StoredStays:
+        """The rows that count, in memory where they are few."""
+        return self._found(num_users, BLOCK)
+
+    def _found(self, num_users: int | None, most: int | None) -> Stays | StoredStays:
+        """What is counted is the number of a row, by which the rest is looked up; `most` rows are held at once."""
         states, engine = self.declaration.states, self._opened()
         placed = [
             f"CAST({column.sql(f'v{i}', None, engine.literal)} AS TINYINT) AS b{i}" for i, column in enumerate(states)
@@ -133,55 +191,45 @@ class DeclaredLog:
         chosen = ", ".join([*(f"role_{role}" for role in self._shown), "chance", *placed])
         query = f"SELECT {chosen}, {engine.numbering} AS number FROM ({self._cells(list(states))}) AS cells"
         engine.keep("numbered", query, True)
-        rows = int(engine.fetch("SELECT count(*) FROM numbered").column(0)[0].as_py())
-        memory.require(self.row_bytes(rows), f"{rows:,} rows, which are held at once,", FEWER_ROWS)
+        rows, last = integers(engine, "SELECT count(*), max(number) FROM numbered")
+        once = rows if most is None else min(rows, most)
+        each = PER_ROW + len(states)
+        memory.require(once * each, f"{once:,} rows, which are held at once,", FEWER_ROWS)
         whole = " AND ".join(f"b{i} < {column.num_fine}" for i, column in enumerate(states) if not column.missing)
         row = f"CASE WHEN {whole} THEN number - 1 END" if whole else "number - 1"
-        data = LoggedData(engine, self._counted(engine, "numbered", row, max(rows, 1), num_users))
+        data = LoggedData(engine, self._counted(engine, "numbered", row, max(last, 1), num_users))
         log, repairs = data.log, data.repairs
         ended = log.num_states if log.has_ended else -1
         led = (
             f"CASE WHEN next_state = {ended} THEN {ENDED} WHEN next_state >= {log.num_states} THEN {UNKNOWN} "
             f"ELSE {ON} END"
         )
-        found = engine.fetch(
-            f"SELECT person, episode, CAST(step AS INT) AS step, state, CAST(action AS INT) AS action, "
-            f"units, CAST({led} AS TINYINT) AS leads "
-            f"FROM ({_kept_rows(log, data._shortcut)}) AS kept ORDER BY person, episode, step"
+        names = ", ".join(f"b{i}" for i in range(len(states)))
+        parts = engine.stream(
+            f"SELECT person, episode, CAST(step AS INT) AS step, CAST(action AS INT) AS action, "
+            f"units, CAST({led} AS TINYINT) AS leads, {names}, chance "
+            f"FROM ({kept_rows(log, data._shortcut)}) AS kept JOIN numbered ON state = number - 1",
+            ("person", "episode", "step"),
+            BATCH,
+            rows,
         )
-        # column by column, and nothing twice: these are the largest arrays of a fit
-        person = _changes(found.column("person"))
-        start = person | _changes(found.column("episode"))
-        found = found.drop_columns(["person", "episode"])
-        leads = np.asarray(found.column("leads"), dtype=np.uint8)
-        step, action, number = (np.asarray(found.column(c), dtype=np.int64) for c in ("step", "action", "state"))
-        reward = np.asarray(found.column("units"), dtype=np.float64) / log.spec.reward_units
-        del found
-        if not log.pooled:  # where the last step leads is not counted
-            leads = np.where(step == log.horizon - 1, np.uint8(UNKNOWN), leads)
-        bins = np.empty((len(step), len(states)), dtype=np.uint8)
-        names = [f"b{i}" for i in range(len(states))]
-        kept = engine.fetch(f"SELECT {', '.join([*names, 'chance'])} FROM numbered ORDER BY number")
-        for i, name in enumerate(names):
-            bins[:, i] = kept.column(name).to_numpy()[number]
-        chance = kept.column("chance").cast(pa.float64()).fill_null(np.nan).to_numpy()[number]
-        return Stays(
-            np.cumsum(person) - 1,
-            np.append(np.flatnonzero(start), len(step)),
-            step,
-            action,
-            reward,
-            chance,
-            bins,
-            leads,
-            data.num_users,
-            log.episodes_per_user,
-            replace(repairs, cut_rows=repairs.rows - repairs.unreadable_rows - len(step)),
-        )
+        tables = _of_whole_users(parts, rows + 1 if most is None else most)
+        blocks = _numbered(_block(table, log, len(states)) for table in tables)
+        first, second = next(blocks), next(blocks, None)
+        if second is None:
+            cut = repairs.rows - repairs.unreadable_rows - len(first)
+            m = log.episodes_per_user
+            return replace(
+                first, num_users=data.num_users, episodes_per_user=m, repairs=replace(repairs, cut_rows=cut)
+            )
+        stored = StoredStays(chain((first, second), blocks), data.num_users, log.episodes_per_user)
+        cut = repairs.rows - repairs.unreadable_rows - len(stored)
+        stored.repairs = replace(repairs, cut_rows=cut)
+        return stored
 
     def row_bytes(self, rows: int) -> int:
-        """What so many rows take while they are put in order."""
-        return rows * (PER_ROW + len(self.declaration.states))
+        """What so many rows take while a learner looks at them, of which it holds some at once."""
+        return min(rows, BLOCK) * (PER_ROW + len(self.declaration.states))
 
     def whole(self) -> tuple[Engine, LogFormat]:
         """The log with one state, that of all rows in which nothing is missing without a bin for it."""
@@ -209,7 +257,8 @@ class DeclaredLog:
         """Make `log` a view of a table in which columns are named after their roles; how to read it."""
         declaration, quoted = self.declaration, engine.quoted
         named = {role: self.roles[role] for role in self._shown if role in self.roles}
-        for role, name in (("step", "step"), ("state", "declared columns")):
+        steps = "step" if declaration.time is None else f"{declaration.time} (as steps)"
+        for role, name in (("step", steps), ("state", "declared columns")):
             while role not in self.roles and name in named.values():
                 name += "'"
             named.setdefault(role, name)
@@ -262,17 +311,15 @@ class DeclaredLog:
         """The same where steps come from timestamps. What happens in one interval is one step: the columns and the
         action of its first row, the sum of the rewards that are numbers, and the end if any row says so."""
         engine, declaration, roles = self.engine, self.declaration, self.roles
-        person, stay = _who_of(*self.value(roles["user"])), "0"
+        person, stay = who_of(*self.value(roles["user"])), "0"
         if "episode" in roles:
-            stay = _episode(engine, *self.value(roles["episode"]))
+            stay = episode_key(engine, *self.value(roles["episode"]))
         shown = [role for role in self._shown if role != "step"]
-        numbers = [role for role in ("reward", "terminated", "done", "truncated") if role in shown]
-        raw = [
-            f"{_double(engine, *self.value(roles[role])) if role in numbers else self.value(roles[role])[0]} "
-            f"AS raw_{role}"
-            for role in shown
-        ]
-        own = [f"{person} AS person", f"{stay} AS stay", f"{self._moment()} AS said_moment"]
+        flags = [role for role in ("terminated", "done", "truncated") if role in shown]
+        read_as: dict[str, str] = {role: _flag(engine, *self.value(roles[role])) for role in flags}
+        read_as["reward"] = _double(engine, *self.value(roles["reward"]))
+        raw = [f"{read_as.get(role) or self.value(roles[role])[0]} AS raw_{role}" for role in shown]
+        own = [f"{person} AS person", f"{stay} AS stay", f"{self.moment()} AS said_moment"]
         read = f"SELECT {', '.join([*raw, *parts, *own])} FROM {engine.name} AS l"
         # what is no moment, or nobody's, is a row of its own that no other is compared with
         possible = f"said_moment BETWEEN -{LATEST} AND {LATEST}"
@@ -285,8 +332,8 @@ class DeclaredLog:
         placed = f"SELECT s.*, {located} THEN {bucket} END AS bucket FROM ({sound}) AS s"
         together = "OVER (PARTITION BY person, stay, bucket)"
         bounded = f"CASE WHEN raw_reward {FINITE} THEN least(greatest(raw_reward, {-MOST_PAID}), {MOST_PAID}) END"
-        merged = {"reward": f"sum({bounded}) {together}"}
-        merged |= {role: f"max(raw_{role}) {together}" for role in numbers[1:]}
+        merged = {"reward": f"CASE WHEN bucket IS NULL THEN {bounded} ELSE sum({bounded}) {together} END"}
+        merged |= {role: f"(3 - max(raw_{role}) {together}) % 3" for role in flags}
         joined = [f"{merged.get(role, f'raw_{role}')} AS role_{role}" for role in shown]
         rank = "rank() OVER (PARTITION BY person, stay, bucket ORDER BY moment) AS place"
         whole = f"CASE WHEN bucket <= {LONGEST} THEN CAST(bucket AS INT) WHEN bucket IS NOT NULL THEN {LONGEST} END"
@@ -296,7 +343,7 @@ class DeclaredLog:
             "WHERE place = 1 OR bucket IS NULL"
         )
 
-    def _moment(self) -> str:
+    def moment(self) -> str:
         """The time of a row in seconds."""
         assert self.declaration.time is not None
         value, kind = self.value(self.declaration.time)
@@ -309,6 +356,53 @@ class DeclaredLog:
         return f"CASE WHEN {self.engine.matches(value, MOMENT)} THEN {moment} ELSE {number} END"
 
 
+def _of_whole_users(parts: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
+    """At least one table; of rows in order, each of about `most` of them."""
+    waiting: list[pa.Table] = []
+    for part in parts:
+        waiting.append(part)
+        if sum(table.num_rows for table in waiting) < most:
+            continue
+        table = pa.concat_tables(waiting)
+        last = int(np.flatnonzero(_changes(table.column("person")))[-1])  # she may have more rows
+        if last:
+            yield table.slice(0, last)
+            waiting = [table.slice(last)]
+    yield pa.concat_tables(waiting)
+
+
+def _block(table: pa.Table, log: LogFormat, columns: int) -> Stays:
+    """Rows of whole users in order, who are numbered from 0."""
+    person = _changes(table.column("person"))
+    start = person | _changes(table.column("episode"))
+    step, action = (np.asarray(table.column(c), dtype=np.int64) for c in ("step", "action"))
+    leads = np.asarray(table.column("leads"), dtype=np.uint8)
+    if not log.pooled:  # where the last step leads is not counted
+        leads = np.where(step == log.horizon - 1, np.uint8(UNKNOWN), leads)
+    bins = np.empty((len(step), columns), dtype=np.uint8)
+    for i in range(columns):
+        bins[:, i] = table.column(f"b{i}").to_numpy()
+    return Stays(
+        np.cumsum(person) - 1,
+        np.append(np.flatnonzero(start), len(step)),
+        step,
+        action,
+        np.asarray(table.column("units"), dtype=np.float64) / log.spec.reward_units,
+        table.column("chance").cast(pa.float64()).fill_null(np.nan).to_numpy(),
+        bins,
+        leads,
+        0,
+    )
+
+
+def _numbered(blocks: Iterable[Stays]) -> Iterator[Stays]:
+    """Users go on from block to block."""
+    users = 0
+    for block in blocks:
+        yield replace(block, user=block.user + users)
+        users += int(block.user[-1]) + 1 if len(block) else 0
+
+
 def _changes(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Where a sorted column differs from the row before; the first one always does."""
     values = column.combine_chunks()
@@ -319,7 +413,13 @@ def _changes(column: pa.ChunkedArray) -> NDArray[np.bool_]:
 
 def _double(engine: Engine, value: str, kind: Kind) -> str:
     """The value as a double: NULL or NaN if it is no number."""
-    return f"CAST({_number(engine, value, kind)} AS DOUBLE)"
+    return f"CAST({number_of(engine, value, kind)} AS DOUBLE)"
+
+
+def _flag(engine: Engine, value: str, kind: Kind) -> str:
+    """2: an episode's end; 1: it cannot be read; 0: no end, or nothing is said. The largest of an interval counts."""
+    said = _double(engine, value, kind)
+    return f"CASE WHEN NOT {is_there(said, kind)} OR {said} = 0 THEN 0 WHEN {said} = 1 THEN 2 ELSE 1 END"
 
 
 def _wanted(declaration: Declaration, role: str) -> bool:
@@ -338,7 +438,9 @@ def _check(log: DeclaredLog) -> None:
     if absent:
         names = ", ".join(repr(name) for name in dict.fromkeys(absent))
         if log.engine.delimited and not any(column.name in kinds for column in declaration.states):
-            raise ValueError(f"the log has no column {names}; its first line must name the columns")  # is it a row?
+            raise ValueError(
+                f"the log has no column {names}; its first line must name the columns, and names none of these"
+            )  # which is not shown: is it a row?
         raise ValueError(f"the log has no column {names}, which is declared; its columns are {', '.join(kinds)}")
     for column in declaration.states:
         _check_kind(column, kinds[column.name], log.engine.typed)

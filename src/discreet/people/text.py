@@ -1,17 +1,18 @@
 """Delimited text (CSV, TSV) as a table of text: a fixed dialect in which no line can change how another is read.
 
-UTF-8; the first line names the columns; fields are separated by commas (.csv) or tabs (.tsv) and may stand in double
-quotes, where a quote is written twice (RFC 4180). One physical line is one row: nothing continues on the next line,
-not even inside quotes; empty lines are none. Every field of a row is a text, perhaps an empty one. A malformed line
-(too many or too few fields, a stray or unclosed quote, NUL, bytes that are not UTF-8, more than `LONGEST_LINE` bytes)
-is a row without any value, so that it belongs to nobody. Nothing is guessed from the data: no types, separators,
-comments or missing values.
+UTF-8; the first line names the columns; fields are separated by commas (.csv; by semicolons where the first line has
+them and no comma) or tabs (.tsv) and may stand in double quotes, where a quote is written twice (RFC 4180). One
+physical line is one row: nothing continues on the next line, not even inside quotes; empty lines are none. Every
+field of a row is a text, perhaps an empty one. A malformed line (too many or too few fields, a stray or unclosed
+quote, NUL, bytes that are not UTF-8, more than `LONGEST_LINE` bytes) is a row without any value, so that it belongs
+to nobody. Nothing is guessed from the data: no types, separators, comments or missing values.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,22 @@ FIELDS = 2**21
 TEXT = (pa.string(), pa.large_string(), pa.string_view())
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
+#: Of files whose first line has it and no comma; as where it is usual, their numbers may have a decimal comma.
+SEMICOLON = ";"
+#: What nobody calls a column: a number, a day or a moment.
+NO_NAME = re.compile(r"[+-]?[0-9]*[.,]?[0-9]+|[0-9]{4}-[0-9]{2}-[0-9]{2}.*|[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{2,4}.*")
 BOM = b"\xef\xbb\xbf"
+
+
+def delimiter_of(line: bytes, suffix: str) -> str:
+    """What separates fields, from the first line alone."""
+    names = re.sub(rb'"[^"]*"', b"", line)
+    return SEMICOLON if suffix == ".csv" and b";" in names and b"," not in names else DELIMITERS[suffix]
+
+
+def is_row(names: Iterable[str]) -> bool:
+    """Whether a first line looks like somebody's row, which no message may show."""
+    return any(NO_NAME.fullmatch(name) for name in names)
 
 
 def columns_of(line: bytes, delimiter: str, path: str) -> tuple[str | None, ...]:
@@ -63,10 +79,11 @@ class TextFile:
     columns: tuple[str | None, ...]
 
     @classmethod
-    def opened(cls, path: str, delimiter: str) -> TextFile:
+    def opened(cls, path: str, suffix: str) -> TextFile:
         """Read the first line."""
         with _stream(path) as stream:
             line, _, _ = _bytes(stream, LONGEST_LINE + 8).partition(b"\n")
+        delimiter = delimiter_of(line, suffix)
         return cls(path, delimiter, columns_of(line, delimiter, path))
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -109,7 +126,15 @@ class TextLog:
 
     @classmethod
     def opened(cls, paths: Sequence[str], suffix: str) -> TextLog:
-        return cls(tuple(TextFile.opened(path, DELIMITERS[suffix]) for path in paths))
+        files = tuple(TextFile.opened(path, suffix) for path in paths)
+        if len({file.delimiter for file in files}) > 1:
+            raise ValueError(f"the files of the log {paths[0]} have commas and semicolons; give files of one kind")
+        return cls(files)
+
+    @property
+    def comma(self) -> bool:
+        """Whether numbers may have a decimal comma."""
+        return self.files[0].delimiter == SEMICOLON
 
     @property
     def schema(self) -> pa.Schema:
