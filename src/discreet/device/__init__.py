@@ -3,9 +3,12 @@
 `encoder_from_json` reads what a server has published, `Reporter` fills it in, once.
 """
 
+from discreet.device.announcements import Announcement, Entry, Forged
 from discreet.device.bits import BitEncoder
 from discreet.device.encoders import (
+    EpisodeEncoder,
     GaussianEncoder,
+    ItemEncoder,
     LaplaceEncoder,
     ReportEncoder,
     Reporter,
@@ -14,12 +17,19 @@ from discreet.device.encoders import (
 )
 from discreet.device.losses import LossEncoder, LossTables
 from discreet.device.sampler import Noise
+from discreet.device.shares import ShareEncoder
+from discreet.device.shuffled import ShuffledEncoder
 from discreet.device.tables import Tables
 from discreet.device.wire import Refused, Report
 
 __all__ = [
+    "Announcement",
     "BitEncoder",
+    "Entry",
+    "EpisodeEncoder",
+    "Forged",
     "GaussianEncoder",
+    "ItemEncoder",
     "LaplaceEncoder",
     "LossEncoder",
     "LossTables",
@@ -29,6 +39,8 @@ __all__ = [
     "ReportEncoder",
     "Reporter",
     "SampledEncoder",
+    "ShareEncoder",
+    "ShuffledEncoder",
     "Tables",
     "encoder_from_json",
 ]

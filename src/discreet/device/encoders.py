@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 from discreet.device.bits import BitEncoder, Messages, Relation
 from discreet.device.losses import LossEncoder, LossTables
 from discreet.device.sampler import Ints, Noise, Randomness, below, biased, response_cost, unary, unary_cost
+from discreet.device.shares import ShareEncoder
+from discreet.device.shuffled import ShuffledEncoder
 from discreet.device.tables import FirstVisit, Floats, Tables
 from discreet.device.wire import (
     Encoder,
@@ -94,6 +96,10 @@ class CounterEncoder(Encoder):
         """Counters of every table in the message."""
         sizes = [0 if b is None else size for size, b in zip(self.tables.cells, self.scales, strict=True)]
         return sizes[0], sizes[1], sizes[2]
+
+    @property
+    def size(self) -> int:
+        return sum(self.sizes)
 
     def contribution(self, states: Any, actions: Any, rewards: Any) -> Ints:
         """(N, T, R) of one episode, one after the other, without tables that are not sent: raw, it stays here."""
@@ -177,6 +183,10 @@ class SampledEncoder(Encoder):
     @property
     def num_items(self) -> int:
         return self.tables.num_items
+
+    @property
+    def size(self) -> int:
+        return self.num_items
 
     @property
     def share(self) -> float:
@@ -268,9 +278,108 @@ class ReportEncoder(FirstVisit, Encoder):
         return np.asarray((tally - users * (1.0 - self.share) / (self.num_items + 1)) / self.share)
 
 
-_KINDS: dict[str, type[Encoder]] = {
-    kind.kind: kind for kind in (LaplaceEncoder, GaussianEncoder, SampledEncoder, ReportEncoder, LossEncoder)
-}
+# Told to a trusted curator ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ItemEncoder(FirstVisit, Encoder):
+    """Her first visit to a target as it is, for a curator who is trusted with it: the place of her item, or none.
+
+    Four bytes, little-endian; 2³²−1 is none.
+    """
+
+    tables: Tables
+    items: tuple[int, ...]
+    has_start: bool = False
+    last_successor: bool = True
+
+    kind: ClassVar[str] = "item"
+    readers: ClassVar[Readers] = FirstVisit.readers
+    NONE: ClassVar[int] = (1 << 32) - 1
+
+    @property
+    def epsilon(self) -> float:
+        return math.inf
+
+    def payload(self, states: Any, actions: Any, rewards: Any, noise: Randomness) -> bytes:
+        answer = self.answer(states, actions, rewards, noise)
+        return (self.NONE if answer < 0 else answer).to_bytes(4, "little")
+
+    def entries(self, payload: bytes) -> tuple[Ints, Ints]:
+        place = int.from_bytes(payload, "little")
+        if len(payload) != 4 or self.num_items <= place != self.NONE:
+            raise ValueError(self.refusal)
+        places = np.array([] if place == self.NONE else [place], dtype=np.int64)
+        return places, np.ones_like(places)
+
+    def tally(self, payload: bytes) -> Ints:
+        return self._dense(payload)
+
+
+@dataclass(frozen=True)
+class EpisodeEncoder(Encoder):
+    """Her whole episode as it is, for a curator who is trusted with it: rewards in whole grid units.
+
+    Little-endian numbers of 8 bytes, as many in every message: n, then H + 1 states, H actions and H rewards; those
+    beyond n steps are 0. A record that cannot be read is one without steps: nothing but zeros.
+    """
+
+    tables: Tables
+
+    kind: ClassVar[str] = "episode"
+    readers: ClassVar[Readers] = {"tables": lambda _, value: Tables.from_json(value)}
+
+    @property
+    def epsilon(self) -> float:
+        return math.inf
+
+    @property
+    def size(self) -> int:
+        return sum(self.tables.cells)
+
+    def payload(self, states: Any, actions: Any, rewards: Any, noise: Randomness) -> bytes:
+        s, a, r = self.tables.read(states, actions, rewards)
+        n, H = a.size, self.tables.horizon
+        numbers = np.zeros(3 * H + 2, dtype="<u8")
+        if n:
+            numbers[0] = n
+            numbers[1 : n + 2], numbers[H + 2 : H + 2 + n] = s, a
+            numbers[2 * H + 2 : 2 * H + 2 + n] = self.tables.indices(s, a, r)[2]
+        return numbers.tobytes()
+
+    def entries(self, payload: bytes) -> tuple[Ints, Ints]:
+        """Visits, transitions and rewards of every step, one after the other."""
+        tables, H = self.tables, self.tables.horizon
+        n = int.from_bytes(payload[:8], "little")
+        if len(payload) != 8 * (3 * H + 2) or n > H:
+            raise ValueError(self.refusal)
+        parts = np.split(np.frombuffer(payload, dtype="<u8")[1:], [H + 1, 2 * H + 1])
+        lengths = (n + 1 if n else 0, n, n)
+        limits = tables.num_states, tables.num_actions, tables.reward_units + 1
+        for part, length, limit in zip(parts, lengths, limits, strict=True):
+            if part[length:].any() or (part[:length] >= np.uint64(limit)).any():
+                raise ValueError(self.refusal)
+        if n == 0:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        s, a, units = (part[:length] for part, length in zip(parts, lengths, strict=True))
+        pairs, triples, _ = tables.indices(s.astype(np.int64), a.astype(np.int64), np.zeros(n))
+        visits, transitions, _ = tables.cells
+        places = np.concatenate([pairs, visits + triples, visits + transitions + pairs])
+        ones = np.ones(n, dtype=np.int64)
+        return places, np.concatenate([ones, ones, units.astype(np.int64)])
+
+    def tally(self, payload: bytes) -> Ints:
+        return self._dense(payload)
+
+
+#: What the people of a deployment can be asked for.
+Form: TypeAlias = ReportEncoder | ItemEncoder | ShareEncoder | ShuffledEncoder | EpisodeEncoder
+
+_ENCODERS = (
+    *(LaplaceEncoder, GaussianEncoder, SampledEncoder, LossEncoder),
+    *(ReportEncoder, ItemEncoder, ShareEncoder, ShuffledEncoder, EpisodeEncoder),
+)
+_KINDS: dict[str, type[Encoder]] = {kind.kind: kind for kind in _ENCODERS}
 
 
 def encoder_from_json(message: Any) -> Encoder | BitEncoder:
@@ -281,6 +390,13 @@ def encoder_from_json(message: Any) -> Encoder | BitEncoder:
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"the kind of encoder is not known; expected {', '.join(map(repr, _KINDS))}")
     return _KINDS[kind].from_json(message)
+
+
+def first_visit(form: Form) -> FirstVisit | None:
+    """The one step that is asked for; None where all of them are."""
+    if isinstance(form, ShuffledEncoder):
+        return form.first_visit
+    return form if isinstance(form, FirstVisit) else None
 
 
 # The device's own memory --------------------------------------------------------------------------------------------

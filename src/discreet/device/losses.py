@@ -274,9 +274,13 @@ class LossEncoder(Encoder):
         one = unary_cost(self.flips)
         return one if math.isinf(one) else rounded_up(len(self.cells) * Fraction(one))
 
+    @property
+    def size(self) -> int:
+        return len(self.cells)
+
     def payload(self, states: Any, actions: Any, losses: Any, noise: Randomness) -> bytes:
         units = self.tables.read(states, actions, losses)[1][0, list(self.cells)]
         return np.packbits(flipped(units, self.tables.units, self.flips, noise)).tobytes()
 
     def tally(self, payload: bytes) -> Ints:
-        return self._bits(payload, len(self.cells))
+        return self._bits(payload, self.size)

@@ -215,6 +215,10 @@ class FirstVisit:
     def num_items(self) -> int:
         return len(self.items)
 
+    @property
+    def size(self) -> int:
+        return self.num_items
+
     @cached_property
     def wanted(self) -> frozenset[int]:
         """The target cells."""

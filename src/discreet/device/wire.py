@@ -31,6 +31,10 @@ class Refused(ValueError):
     """The device sends nothing. Why depends on the encoder and on the device's own limits, never on the episode."""
 
 
+def base64_of(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
 def rounded_up(value: Fraction) -> float:
     """The least float that is not below `value`."""
     try:
@@ -122,7 +126,7 @@ class Report:
     payload: bytes
 
     def to_json(self) -> dict[str, str]:
-        return {"user": self.user, "form": self.form, "payload": base64.b64encode(self.payload).decode("ascii")}
+        return {"user": self.user, "form": self.form, "payload": base64_of(self.payload)}
 
     @classmethod
     def from_json(cls, message: dict[str, Any]) -> Report:
@@ -199,6 +203,11 @@ class Encoder(ABC):
         spent = " and ".join(f"{limit:.6g}" for _, limit in told.values())
         raise Refused(f"the encoder costs {costs}, more than the {spent} this device may spend; nothing was sent")
 
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many numbers a message is about."""
+
     @abstractmethod
     def payload(self, states: Any, actions: Any, rewards: Any, noise: Randomness) -> bytes:
         """A record, randomised."""
@@ -206,6 +215,18 @@ class Encoder(ABC):
     @abstractmethod
     def tally(self, payload: bytes) -> Ints:
         """What a message adds to the server's sums."""
+
+    def entries(self, payload: bytes) -> tuple[Ints, Ints]:
+        """The same, sparse: places, each as often as it is added to, and what is added there."""
+        values = self.tally(payload)
+        places = np.flatnonzero(values)
+        return places, values[places]
+
+    def _dense(self, payload: bytes) -> Ints:
+        """`tally` of an encoder whose messages are read as `entries`."""
+        total = np.zeros(self.size, dtype=np.int64)
+        np.add.at(total, *self.entries(payload))
+        return total
 
     def encode(
         self,
