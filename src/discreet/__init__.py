@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from discreet.envs.rewards import RewardLaw
     from discreet.mdp import FiniteMDP
     from discreet.offline.certificate import verify
+    from discreet.offline.comparison import compare
     from discreet.offline.declaration import Declaration
     from discreet.offline.fitting import Fitted, evaluate, fit
     from discreet.people.counts import Counts, CountSpec
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from discreet.runs.learning import Learned, learn
     from discreet.runs.report import plot
     from discreet.runs.results import RunResult
+
+#: The one place of the version: packaging, certificates, results and the documents read it here.
+__version__ = "0.1.0"
 
 __all__ = [
     "Algorithm",
@@ -78,6 +82,7 @@ __all__ = [
     "Triple",
     "audit",
     "calibrate",
+    "compare",
     "evaluate",
     "fit",
     "greedy_plan",
@@ -131,6 +136,7 @@ _HOMES = {
     "Triple": "catalog",
     "audit": "privacy.audit.attacks",
     "calibrate": "runs.feasibility",
+    "compare": "offline.comparison",
     "evaluate": "offline.fitting",
     "fit": "offline.fitting",
     "greedy_plan": "planning",

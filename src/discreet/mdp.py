@@ -72,9 +72,9 @@ def distributions(name: str, rows: Any) -> Floats:
 class FiniteMDP:
     """States, actions and a horizon; G = 1 when the MDP is stationary, G = horizon when it is staged.
 
-    A stationary MDP may be given without the axis of stages: transitions (S, A, S) and rewards (S, A). `rewards` are
-    means; how a reward is drawn around its mean is a property of the simulator (`discreet.envs.rewards`), not of the
-    model. Stage h of a stationary MDP reads index `min(h, G-1)`.
+    What is the same at all steps may be given without the axis of stages: transitions (S, A, S), rewards (S, A), or
+    one of both. `rewards` are means; how a reward is drawn around its mean is a property of the simulator
+    (`discreet.envs.rewards`), not of the model. Stage h of a stationary MDP reads index `min(h, G-1)`.
     """
 
     transitions: Floats  # (G, S, A, S)
@@ -93,6 +93,7 @@ class FiniteMDP:
         if len(given) not in (3, 4) or given[-3] != given[-1]:
             raise ValueError(
                 f"transitions have shape {given}; expected (G, S, A, S) with G = 1 or the horizon, or (S, A, S)"
+                + ("; (A, S, S) becomes that by .transpose(1, 0, 2)" if given[1:] == given[-1:] * 2 else "")
             )
         transitions = transitions[None] if len(given) == 3 else transitions
         shape = transitions.shape
@@ -101,12 +102,17 @@ class FiniteMDP:
             raise ValueError(f"transitions have shape {shape}; there must be at least one state and one action")
         if G not in (1, self.horizon):
             raise ValueError(f"transitions have {G} stages; expected 1 (stationary) or the horizon, {self.horizon}")
-        if rewards.shape != (G, S, A) and not (G == 1 and rewards.shape == (S, A)):
-            also = f" or {(S, A)}" if G == 1 else ""
-            raise ValueError(f"rewards have shape {rewards.shape}; expected {(G, S, A)}{also}")
+        rewards = rewards[None] if rewards.ndim == 2 else rewards
+        if rewards.shape[1:] != (S, A) or len(rewards) not in (1, self.horizon):
+            raise ValueError(
+                f"rewards have shape {np.shape(self.rewards)}; expected (S, A) = {(S, A)}, the mean of each pair, "
+                f"or one such table per step, {(int(self.horizon), S, A)}"
+            )
         if initial.shape != (S,):
-            raise ValueError(f"initial has shape {initial.shape}; expected {(S,)}")
-        rewards = frozen(rewards.reshape(G, S, A))
+            raise ValueError(f"initial has shape {initial.shape}; expected {(S,)}, one probability per state")
+        G = max(G, len(rewards))
+        transitions = np.broadcast_to(transitions, (G, S, A, S))
+        rewards = frozen(np.broadcast_to(rewards, (G, S, A)))
         if not np.isfinite(rewards).all():
             bad = tuple(int(i) for i in np.argwhere(~np.isfinite(rewards))[0])
             raise ValueError(f"rewards{list(bad)} is {rewards[bad]}; every mean reward must be a finite number")
@@ -116,6 +122,11 @@ class FiniteMDP:
         object.__setattr__(self, "initial", distributions("initial", initial))
         object.__setattr__(self, "name", str(self.name))
 
+    def __repr__(self) -> str:
+        low, high, kind = self.rewards.min(), self.rewards.max(), "" if self.stationary else "staged, "
+        sizes = f"{self.num_states} states, {self.num_actions} actions, horizon {self.horizon}"
+        return f"FiniteMDP({self.name!r}, {kind}{sizes}, mean rewards from {low:g} to {high:g})"
+
     @property
     def num_states(self) -> int:
         return int(self.transitions.shape[1])
@@ -123,6 +134,11 @@ class FiniteMDP:
     @property
     def num_actions(self) -> int:
         return int(self.transitions.shape[2])
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, S, A), that of its policies."""
+        return self.horizon, self.num_states, self.num_actions
 
     @property
     def stationary(self) -> bool:
@@ -178,7 +194,7 @@ class FiniteMDP:
         """The same process with one copy of the model per stage."""
         if not self.stationary:
             return self
-        H, S, A = self.horizon, self.num_states, self.num_actions
+        H, S, A = self.shape
         return FiniteMDP(
             np.broadcast_to(self.transitions, (H, S, A, S)),
             np.broadcast_to(self.rewards, (H, S, A)),

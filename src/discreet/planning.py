@@ -45,6 +45,14 @@ class Plan:
         for name in ("policy", "value", "quality"):
             object.__setattr__(self, name, frozen(getattr(self, name)))
 
+    def __repr__(self) -> str:
+        H, S, A = np.shape(self.policy)
+        return f"{type(self).__name__}({H} steps, {S} states, {A} actions; from {self.num_episodes:,} users)"
+
+    def told_by(self, announced: Plan) -> Plan:
+        """This plan, as what precedes a release that another one, made earlier, had announced."""
+        return self
+
 
 class Estimator(Protocol):
     """What a learner believes after a release: a model and a bonus. Pure."""
@@ -70,6 +78,7 @@ def tie_order(shape: tuple[int, int, int], seed: int) -> Ints:
 
 
 def uniform_policy(shape: tuple[int, int, int]) -> Floats:
+    """Every action with probability 1/A; shape (H, S, A)."""
     return np.full(shape, 1.0 / shape[2])
 
 

@@ -94,7 +94,8 @@ class Policy:
                 return AS_NOW
         for name, number in (("step", step), ("state", 0 if isinstance(state, str) else state)):
             if not isinstance(number, (int, np.integer)) or isinstance(number, bool):
-                raise ValueError(f"{name} is {number!r}; it must be a whole number, or a state's name")
+                meant = "a whole number" if name == "step" else "a whole number, or a state's name"
+                raise ValueError(f"{name} is {number!r}; it must be {meant}")
         if step >= self.horizon and self.pooled:
             step = 0
         if not 0 <= step < self.horizon:

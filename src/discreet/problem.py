@@ -174,7 +174,7 @@ class Problem:
         if self.rho is not None:
             return Budget.zcdp(self.rho, self.delta or None)
         assert self.epsilon is not None
-        return Budget.approximate(self.epsilon, self.delta) if self.delta > 0 else Budget.pure(self.epsilon)
+        return Budget.pure(self.epsilon) if self.delta == 0 else Budget.approximate(self.epsilon, self.delta)
 
     def assumptions(self) -> tuple[str, ...]:
         """In words, for the guarantee: everything that learners and privatizers are told about people."""

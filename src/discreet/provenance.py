@@ -12,6 +12,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from discreet import __version__
+
 #: What `facts` says, in its order.
 FACTS = ("version", "source", "python", "numpy", "numba", "command", "time")
 PACKAGE = Path(__file__).resolve().parent
@@ -42,7 +44,7 @@ def version_of(package: str) -> str:
 def facts() -> dict[str, str]:
     """What to write beside a result so that it can be made again."""
     return {
-        "version": version_of("discreet"),
+        "version": __version__,
         "source": source_digest(),
         "python": platform.python_version(),
         "numpy": version_of("numpy"),

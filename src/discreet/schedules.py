@@ -41,21 +41,6 @@ class GeometricEpochs:
 
 
 @dataclass(frozen=True)
-class FixedTimes:
-    """Release after the users numbered in `times` (increasing), and not again after the last of them."""
-
-    times: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if not self.times or any(b <= a for a, b in zip((0, *self.times), self.times, strict=False)):
-            raise ValueError(f"times are {self.times}; expected increasing whole numbers of at least 1")
-
-    def length(self, done: int) -> int:
-        position = bisect_right(self.times, done)
-        return self.times[position] - done if position < len(self.times) else 2**62
-
-
-@dataclass(frozen=True)
 class TwoClocks:
     """Counts and losses are released at times of their own: counts at geometric epochs, losses every `loss_length`
     users. A policy is kept until either clock strikes."""

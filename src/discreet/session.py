@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from discreet.agents.sparse_spotlight import bytes_needed
 from discreet.catalog import Triple
 from discreet.device.losses import Feedback
-from discreet.mdp import Floats
+from discreet.mdp import Floats, distributions
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.people.losses import LossSpec
@@ -25,6 +27,9 @@ from discreet.problem import Problem
 from discreet.releases.reports import Targets
 from discreet.runs import memory
 from discreet.schedules import Schedule, TwoClocks
+
+#: Rows of a policy may miss 1 by this much: they may have been computed in single precision.
+POLICY_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +71,20 @@ def statistic(problem: Problem, feedback: Feedback | None = None) -> CountSpec |
         sizes = problem.num_states, problem.num_actions, problem.horizon
         return CountSpec.for_episodes(*sizes, problem.pooled, problem.num_episodes, problem.reward_range)
     return LossSpec.for_episodes(problem.layers, feedback, problem.num_episodes)
+
+
+def _followable(plan: Any) -> Plan:
+    """A learner's plan, refused unless people could follow it: probabilities, and how many are to follow."""
+    if not hasattr(plan, "users"):
+        raise ValueError(f"the learner planned a {type(plan).__name__}; expected a discreet.Plan")
+    users = plan.users
+    if users is not None and not (isinstance(users, (int, np.integer)) and users > 0):
+        raise ValueError(f"the plan is for {users} people; expected a whole number above 0, or None")
+    if type(plan) is Plan and plan.actions is None:  # other kinds are ours, and actions are a policy by themselves
+        sums = plan.policy.sum(axis=-1)
+        if not (plan.policy.min() >= 0 and np.abs(sums - 1.0).max() <= POLICY_TOLERANCE):
+            distributions("policy", plan.policy)
+    return plan  # type: ignore[no-any-return]
 
 
 class Session:
@@ -127,7 +146,7 @@ class Session:
                 raise ValueError(f"all {self.num_episodes:,} people have come; nobody is left for another epoch")
             if self._plan is None:
                 self._last = self._stream.release()
-            plan = self._agent.plan(self._last, self._plan)
+            plan = _followable(self._agent.plan(self._last, self._plan))
             users = min(plan.users or self._schedule.length(self.done), self.num_episodes - self.done)
             if self._announced:
                 self._stream.begin(plan)  # type: ignore[attr-defined]

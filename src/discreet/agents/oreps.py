@@ -34,7 +34,7 @@ def _no_values() -> Floats:
     return np.empty((0, 0))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class OccupancyPlan(Plan):
     """A policy, the boxes and the solution it came from, and how the solver has fared so far."""
 

@@ -116,7 +116,7 @@ class Progress:
     last: bool = False  # nothing is learned from the batch being played
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EliminationPlan(Plan):
     """One policy of a batch, and what comes after it."""
 
@@ -193,8 +193,10 @@ class PolicyElimination:
         assert isinstance(previous, EliminationPlan)
         assert previous.progress is not None
         progress = previous.progress
-        if not progress.queue:
+        if not progress.queue and not progress.last:
             progress = self._learned(policies, release, progress)
+        if not any(users for _, users in progress.queue):
+            return replace(previous, progress=progress)  # all users have played
         return self._next(policies, progress, previous, release.num_episodes)
 
     def _opening(self, policies: Policies) -> EliminationPlan:
@@ -235,7 +237,7 @@ class PolicyElimination:
             batch = Batch(earlier + 1, sum(n for _, n in progress.queue), progress.layer)
         H, S, A = policies.shape
         actions = policies.actions(number)
-        policy = (actions[..., None] == np.arange(A)).astype(np.float64)
+        policy = _one_hot(actions, A)
         value = np.zeros((H + 1, S))
         return EliminationPlan(
             policy,
@@ -282,8 +284,6 @@ class PolicyElimination:
     def _learned(self, policies: Policies, release: PrivateCounts, progress: Progress) -> Progress:
         """What a complete batch changes, and the queue of the next one."""
         shape = H, _, _ = policies.shape
-        if progress.last:
-            raise ValueError("all users have played; there is no next policy")
         width = 4.0 * float(release.width.max())
         rows, rewards, counts = self._model(release, progress.layer)
         if progress.layer is not None:
@@ -325,8 +325,21 @@ class PolicyElimination:
             return self._filled(policies, progress)
         if not self.exploit and left >= 4 * H + 2:
             return self._filled(policies, replace(progress, crude=left // 2, fine=left - left // 2))
-        number = int(np.where(progress.active, progress.values, -np.inf).argmax())
-        return replace(progress, layer=None, queue=((number, left),), last=True)
+        return replace(progress, layer=None, queue=((_best(progress), left),), last=True)
+
+    def best(self, plan: EliminationPlan) -> Floats:
+        """(H, S, A): the best policy found so far; nobody explores with it."""
+        assert plan.progress is not None
+        shape = plan.policy.shape
+        return _one_hot(self.policies(shape).actions(_best(plan.progress)), shape[2])
+
+
+def _best(progress: Progress) -> int:
+    return int(np.where(progress.active, progress.values, -np.inf).argmax())
+
+
+def _one_hot(actions: Ints, number: int) -> Floats:
+    return np.asarray(actions[..., None] == np.arange(number), dtype=np.float64)
 
 
 def even(users: int, parts: int) -> Sequence[int]:

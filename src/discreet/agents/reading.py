@@ -48,6 +48,7 @@ class Evidence:
     variances: Floats  # (C,): of the noise on one sub-cell; infinite where nothing was asked
     expected: Floats  # (C,): predicted reports
     admitted: Mask  # (C, 2S)
+    normal: bool = False  # whether the noise is normal, a sum over people, rather than one Laplace draw
 
     @property
     def asked(self) -> Ints:
@@ -63,6 +64,7 @@ class Reading:
     spreads: Floats  # (C, S): variance of the count of an outcome
     inclusions: Floats  # (C, S)
     counts: Floats  # (C,)
+    likelihoods: Floats  # (C,): logarithm of that of the sums, up to the constant of the noise
     means: Floats  # (C,)
     mean_variances: Floats  # (C,)
     pays: Floats  # (C,): how surely it pays at all
@@ -79,7 +81,18 @@ class Reading:
         table = np.zeros((C, S))
         none = np.zeros(C)
         return cls(
-            table, table, table, table, none, none, none, none, np.zeros((C, B)), uniform_prior(admitted), uniform
+            table,
+            table,
+            table,
+            table,
+            none,
+            none,
+            none,
+            none,
+            none,
+            np.zeros((C, B)),
+            uniform_prior(admitted),
+            uniform,
         )
 
     def shares(self) -> Floats:
@@ -137,6 +150,7 @@ def read(
                     "spreads",
                     "inclusions",
                     "counts",
+                    "likelihoods",
                     "means",
                     "mean_variances",
                     "pays",
@@ -148,6 +162,7 @@ def read(
             cells,
             evidence.sums,
             evidence.variances,
+            evidence.normal,
             evidence.expected,
             evidence.admitted,
             reading.prior,
@@ -165,6 +180,7 @@ def read(
             out.spreads,
             out.inclusions,
             out.counts,
+            out.likelihoods,
             out.means,
             out.mean_variances,
             out.pays,

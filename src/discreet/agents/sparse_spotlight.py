@@ -116,7 +116,7 @@ class Lookout(NamedTuple):
     worth: Floats  # (H, S)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SparseSpotlightPlan(Plan):
     """The exploring plan, what is known, and what is expected of the epoch."""
 
@@ -147,8 +147,8 @@ class SparseSpotlight:
 
 
 #: Bytes that a session takes at its largest: per sub-cell where all are held (an estimate); per (h, s, a), and per
-#: cell, where few are (as measured).
-PER_ITEM, PER_STEP, PER_CELL = 80.0, 120.0, 400.0
+#: cell, where few are (as measured). What steps say about each other takes as much again times the last number.
+PER_ITEM, PER_STEP, PER_CELL, STAGED = 80.0, 120.0, 400.0, 0.4
 
 
 def bytes_needed(agent: Agent[Any], shape: tuple[int, int, int], stages: int) -> float:
@@ -156,7 +156,8 @@ def bytes_needed(agent: Agent[Any], shape: tuple[int, int, int], stages: int) ->
     H, S, A = shape
     if isinstance(agent, SparseSpotlight):
         return PER_STEP * H * S * A + PER_CELL * stages * S * A
-    return PER_ITEM * 2 * stages * S * A * S if isinstance(agent, Spotlight) else 0.0
+    each = PER_ITEM * (1.0 + STAGED * (stages > 1))
+    return each * 2 * stages * S * A * S if isinstance(agent, Spotlight) else 0.0
 
 
 class _SparsePlanner:

@@ -8,20 +8,25 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from discreet.agents import classes, steps
 from discreet.agents.reading import DENSE, Evidence, Reading, read, shrunk_means, with_row_prior
 from discreet.kernels import spotlight as kernel
 from discreet.mdp import Floats, Ints
 from discreet.planning import Plan, tie_order
 from discreet.problem import Mask, PublicStructure
 from discreet.releases.items import Items
-from discreet.releases.reports import PrivateReports, Targets
+from discreet.releases.reports import PrivateReports, ReportNoise, Targets
 
 #: A cell is known from so many standard deviations of reports on, and from LEAST reports.
 KNOWN, KNOWN_STAGED, LEAST = 5.5, 4.0, 5.0
+#: The same where noise is normal: its tails are lighter than those of one Laplace draw.
+KNOWN_NORMAL, KNOWN_NORMAL_STAGED = 4.0, 3.0
 #: The cautious plan uses cells from so many on.
 USABLE = 3.0
 #: Where more than NARROW of the cells have one outcome, exploring epochs and KNOWN are smaller by these shares.
 NARROW, SHORTER, SOONER = 0.8, 0.35, 0.2
+#: The same where a step is alike: the sum over steps is known, and a difference shows in few reports.
+SHORTER_ALIKE, SOONER_ALIKE = 0.25, 0.5
 #: Weight of a standard deviation of Q in the cautious plan, and in the choice of actions while cells are unknown.
 CAUTION, OPTIMISM = 0.1, 0.5
 #: Later that weight is the largest z, of these, at which a test of the action pays (`worth_testing`).
@@ -76,9 +81,12 @@ class Sizing(NamedTuple):
     growth: float = 1 / 3  # which grows with the users beyond MANY by this power: planning takes time
 
 
-#: Noise does not grow with the epoch, so short ones cost nothing but time; at home it grows like √n, and they do.
+#: Noise that does not grow with the epoch: short ones cost nothing but time. The more draws it is the sum of, the
+#: lighter its tails, and the fewer deviations of it say as much: 7 + 5/draws and 6 + 4/draws.
 CURATOR = Sizing()
-AT_HOME = Sizing(explore=6.0, refine=6.0, fewest=40.0, floor=0.05, growth=0.0)
+NORMAL = Sizing(explore=7.0, refine=6.0)
+#: At home it grows like √n, so that n grows with the square of the deviations.
+AT_HOME = Sizing(explore=5.0, refine=5.0, fewest=40.0, floor=0.05, growth=0.0)
 
 
 class Focus(NamedTuple):
@@ -91,6 +99,7 @@ class Focus(NamedTuple):
     known: Mask  # (rows,): when it was announced
     gain: float = 0.0  # of the cautious plan over playing evenly, per user, in the model
     loss: float = 0.0  # of searching, per user, in the model
+    classes: Ints | None = None  # (S,): of successors, where these are not asked for one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,16 +111,20 @@ class Knowledge:
     expected: Floats  # (rows,): predicted reports, weighted like the sums
     trust: Floats  # (rows,): in predictions about a cell
     reading: Reading  # of the cells
+    plain: Reading  # of the cells, from reports on single outcomes alone
+    coarse: classes.Coarse  # pooled: reports on classes of outcomes
     borrowed: Reading | None = None  # staged: of (s,a) in the sum over steps
+    shared: steps.Shared | None = None  # staged: what the other steps say about each one
     reread: int = 0  # users when all cells were read last
     refine: bool = False  # the last exploring epoch came back nearly empty
     late: float = 0.0  # users who searched or refined
     searched: float = 0.0  # users who searched
     lost: float = 0.0  # by searching, in the model
     won: float = 0.0  # by the cautious plan over playing evenly, in the model, if all had played it
+    normal: bool = False  # whether noise is a sum over people, hence about normal; else Laplace
 
     @classmethod
-    def nothing(cls, alphabet: Items) -> Knowledge:
+    def nothing(cls, alphabet: Items, normal: bool = False) -> Knowledge:
         R, C = alphabet.num_rows, alphabet.num_cells
         borrowed = None
         if alphabet.stages > 1:
@@ -122,8 +135,26 @@ class Knowledge:
             np.zeros(R),
             np.ones(R),
             Reading.nothing(alphabet.admitted[:C]),
+            Reading.nothing(alphabet.admitted[:C]),
+            classes.Coarse.nothing(C),
             borrowed,
+            normal=normal,
         )
+
+    @property
+    def noise(self) -> Floats:
+        """(rows,): variance of the noise on one sub-cell, over all reports; infinite where nothing was ever asked."""
+        v, more = self.variances.copy(), self.coarse.variances
+        own = v[: more.size]
+        own[:] = np.where(self.coarse.asked, np.where(np.isfinite(own), own, 0.0) + more, own)
+        return v
+
+    @property
+    def predicted(self) -> Floats:
+        """(rows,): predicted reports, weighted, over all reports."""
+        M = self.expected.copy()
+        M[: self.coarse.expected.size] += self.coarse.expected
+        return M
 
 
 class Cells(NamedTuple):
@@ -154,13 +185,17 @@ class Exploring(NamedTuple):
     worth: Floats  # (H, S): of a report
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SpotlightPlan(Plan):
     """The exploring plan; what is known; and the cautious plan for users who have reported."""
 
     knowledge: Knowledge | None = None
     focus: Focus | None = None
     cautious: Floats | None = None  # (H, S, A)
+
+    def told_by(self, announced: Plan) -> SpotlightPlan:
+        """What is known now, and what the epoch was expected to bring when it was announced."""
+        return replace(self, focus=announced.focus) if isinstance(announced, SpotlightPlan) else self
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +217,7 @@ class Spotlight:
     num_episodes: int
     initial: Floats | None = None  # None: not public, learned like a step before the first
     confidence_scale: float = OPTIMISM
-    sizing: Sizing = CURATOR
+    sizing: Sizing | None = None  # None: by the law of the noise
     tie_seed: int = 0
 
     @classmethod
@@ -190,13 +225,12 @@ class Spotlight:
         cls,
         num_episodes: int,
         structure: PublicStructure,
-        local: bool = False,
         confidence_scale: float | None = None,
         tie_seed: int = 0,
     ) -> Spotlight:
-        """The defaults for a trusted curator, or for messages randomised at home (longer epochs)."""
+        """The defaults; how long epochs are follows from the noise of the releases."""
         scale = OPTIMISM if confidence_scale is None else confidence_scale
-        return cls(num_episodes, structure.initial, scale, AT_HOME if local else CURATOR, tie_seed)
+        return cls(num_episodes, structure.initial, scale, tie_seed=tie_seed)
 
     def plan(self, release: PrivateReports, previous: Plan | None) -> SpotlightPlan:
         alphabet = release.alphabet
@@ -215,6 +249,7 @@ class _Planner:
     ) -> None:
         alphabet = release.alphabet
         self.agent, self.release, self.knowledge, self.alphabet = agent, release, knowledge, alphabet
+        self.sizing = agent.sizing or sizing_for(release.noise)
         self.shape = _, S, A = alphabet.shape
         self.start = initial
         self.initial = np.full(S, 1.0 / S) if initial is None else initial
@@ -245,7 +280,7 @@ class _Planner:
             self._quality(exploring),
             release.num_episodes,
             users=focus.users,
-            announcement=Targets(focus.wanted, cautious, release.reports, self.alphabet.stages),
+            announcement=Targets(focus.wanted, cautious, release.reports, self.alphabet.stages, focus.classes),
             actions=exploring.actions,
             knowledge=self.knowledge,
             focus=focus,
@@ -305,16 +340,21 @@ class _Planner:
         mass = np.empty(self.shape[:2])
         kernel.followed(self.usable.rows, self.usable.usable, self.prospect.rows, cautious, self.initial, mass)
         visits = mass.sum(axis=0) if self.alphabet.stages == 1 else mass.reshape(-1)
-        sd = np.sqrt(np.where(self.tested.usable, self.knowledge.variances[:C], 1.0))
-        reports = np.maximum(self.agent.sizing.refine * sd, self.tested.counts)
+        sd = np.sqrt(np.where(self.tested.usable, self.knowledge.noise[:C], 1.0))
+        reports = np.maximum(self.sizing.refine * sd, self.tested.counts)
         scale = self.agent.confidence_scale / OPTIMISM
         return scale * np.maximum(OPTIMISM, worth_testing(reports, np.repeat(visits, A) * self.left))
 
     def _exploring(self, searching: bool, optimism: Floats | None = None, along: float = 0.0) -> Exploring:
+        """The exploring plan; while it searches, or looks for rivals, the prior has no say about untested cells.
+
+        Where steps have cells of their own most are untested, and other steps say enough about them.
+        """
         H, S, _ = self.shape
+        whatever = along > 0.0 and self.alphabet.stages == 1
         C = self.alphabet.num_cells
         hidden, known = np.zeros(C), self.tested.usable
-        sd = np.sqrt(self.knowledge.variances[:C][known])
+        sd = np.sqrt(self.knowledge.noise[:C][known])
         weight = HIDING if searching else RETRY
         hidden[known] = np.minimum(1.0, weight * sd / self.tested.counts[known])
         plan = Exploring(
@@ -331,7 +371,7 @@ class _Planner:
             along,
             self.prospect.rows,
             self.prospect.best_means,
-            0.0 if searching else self.prospect.belief,
+            0.0 if searching or whatever else self.prospect.belief,
             self.alphabet.restricted,
             self.order,
             *plan,
@@ -399,7 +439,7 @@ class _Planner:
             plan = self._bought(plan, unknown, safe)
             focus = self._sized(plan, unknown, "explore", gain)
             if 2 * focus.users <= self.left:  # as many must come after them, or it never pays
-                return plan, focus
+                return plan, focus._replace(classes=self._classes(safe))
         searching = self._may_search(cautious, float(self.initial @ safe[0]), float(self.initial @ even[0]), gain)
         mode: Mode = "refine"
         if searching is not None:
@@ -419,6 +459,15 @@ class _Planner:
             values = self._cautious(plan.actions, focus.wanted[:C], safe)[1]
             focus = focus._replace(loss=max(float(self.initial @ (safe[0] - values[0])), 0.0))
         return plan, focus
+
+    def _classes(self, safe: Floats) -> Ints | None:
+        """Classes of successors by value, where most cells have many outcomes; None: each is asked for by itself."""
+        knowledge, C = self.knowledge, self.alphabet.num_cells
+        asks = self.release.takes_classes and self.alphabet.pooled
+        if not (asks and classes.wide(knowledge.plain, knowledge.variances[:C])):
+            return None
+        values = safe[:-1] - safe[:-1].mean(axis=1, keepdims=True)
+        return classes.by_value(values.mean(axis=0))
 
     def _may_search(self, cautious: Floats, safe: float, even: float, gain: float) -> Exploring | None:
         """A plan to look for states that nobody has seen, else for a better path, while little was lost by doing so.
@@ -446,7 +495,7 @@ class _Planner:
         wanted = np.zeros(R, dtype=np.bool_)
         wanted[-1] = True
         signal = START_SIGNAL * math.sqrt(S)
-        users = epoch_length(self.release, np.ones(1), np.zeros(1), S, signal, self.agent.sizing)
+        users = epoch_length(self.release, np.ones(1), np.zeros(1), S, signal, self.sizing)
         return Focus(wanted, wanted.astype(np.float64), users, "start", self._known_rows())
 
     def _known_rows(self) -> Mask:
@@ -454,7 +503,7 @@ class _Planner:
         return np.append(known, self.start is not None) if self.alphabet.has_start else known
 
     def _sized(self, plan: Exploring, wanted: Mask, mode: Mode, gain: float) -> Focus:
-        release, alphabet, sizing = self.release, self.alphabet, self.agent.sizing
+        release, alphabet, sizing = self.release, self.alphabet, self.sizing
         C = alphabet.num_cells
         rates = self._rates(plan, wanted)
         items = int(alphabet.sizes[:C][wanted].sum())
@@ -462,9 +511,12 @@ class _Planner:
         signal = (sizing.explore if exploring else sizing.refine) * (sizing.staged if alphabet.stages > 1 else 1.0)
         if exploring:
             signal *= 1.0 - SHORTER * narrowness(self.knowledge.reading)
+        needed = np.full(C, signal)
+        if exploring and self.knowledge.shared is not None:
+            needed[self.knowledge.shared.agreed] *= 1.0 - SHORTER_ALIKE
         at_least = np.zeros(C) if exploring else self.tested.counts
         asked = wanted & (rates > 0.0)
-        users = epoch_length(release, rates[asked], at_least[asked], items, signal, sizing)
+        users = epoch_length(release, rates[asked], at_least[asked], items, needed[asked], sizing)
         worthwhile = asked & (rates * users >= DROP * math.sqrt(release.noise.variance(users, items)))
         if not (worthwhile == wanted).all():
             wanted = worthwhile if worthwhile.any() else asked
@@ -484,14 +536,26 @@ def learned(release: PrivateReports, previous: SpotlightPlan | None) -> Knowledg
     brings signal, proportional to n where it mostly brings noise. n is public, so weights do not bias the sums.
     """
     if previous is None or release.targets is None:
-        return Knowledge.nothing(release.alphabet)
+        return Knowledge.nothing(release.alphabet, math.isinf(release.noise.draws))
     old, focus = previous.knowledge, previous.focus
     if old is None or focus is None:
         raise ValueError("the previous plan carries no knowledge; it was not made by Spotlight")
-    added = accumulated(old, focus, release)
-    changed = release.targets.rows
+    rows = release.targets.rows
+    if release.targets.classes is None:
+        added, changed = accumulated(old, focus, release), rows
+    else:
+        added, changed = replace(old, coarse=old.coarse.added(record_of(release, focus))), rows[:0]
     new = reread(added, release.alphabet, changed, release.num_episodes)
     return judged(new, old, focus, release)
+
+
+def record_of(release: PrivateReports, focus: Focus) -> classes.Record:
+    """The reports of an epoch on classes of successors."""
+    assert release.targets is not None
+    assert release.targets.classes is not None
+    rows, found = release.targets.rows, release.targets.classes
+    sums = release.histogram.reshape(rows.size, -1, 2)[:, : int(found.max()) + 1]
+    return classes.Record(rows, found, sums, release.variance, focus.rates[rows] * release.users)
 
 
 def accumulated(old: Knowledge, focus: Focus, release: PrivateReports) -> Knowledge:
@@ -501,7 +565,7 @@ def accumulated(old: Knowledge, focus: Focus, release: PrivateReports) -> Knowle
     asked = np.isfinite(old.variances[rows])
     past = np.where(asked, old.variances[rows], 0.0)
     weights = np.where(asked & (noise > 0.0), predicted / np.maximum(predicted + noise, 1e-300), 1.0)
-    found = np.append(old.reading.counts, 0.0)[np.minimum(rows, old.reading.counts.size)]
+    found = np.append(old.plain.counts, 0.0)[np.minimum(rows, old.plain.counts.size)]
     clearer = predicted * np.sqrt(past + weights**2 * noise) > RESTART * (found + weights * predicted) * math.sqrt(
         noise
     )
@@ -515,7 +579,8 @@ def accumulated(old: Knowledge, focus: Focus, release: PrivateReports) -> Knowle
 
 def evidence_of(knowledge: Knowledge, alphabet: Items) -> Evidence:
     C = alphabet.num_cells
-    return Evidence(knowledge.sums[:C], knowledge.variances[:C], knowledge.expected[:C], alphabet.admitted[:C])
+    tables = knowledge.sums[:C], knowledge.variances[:C], knowledge.expected[:C]
+    return Evidence(*tables, alphabet.admitted[:C], knowledge.normal)
 
 
 def reread(knowledge: Knowledge, alphabet: Items, changed: Ints, users: int) -> Knowledge:
@@ -525,15 +590,22 @@ def reread(knowledge: Knowledge, alphabet: Items, changed: Ints, users: int) -> 
     cells = changed[changed < C]
     done = users if everything else knowledge.reread
     if alphabet.stages == 1:
-        reading = read(evidence, knowledge.reading, cells)
+        plain = read(evidence, knowledge.plain, cells)
         if everything:
             if alphabet.pooled:
-                reading = with_row_prior(evidence, reading, alphabet.num_actions)
-            reading = read(evidence, reading, evidence.asked, again=True)
-        return replace(knowledge, reading=reading, reread=done)
+                plain = with_row_prior(evidence, plain, alphabet.num_actions)
+            plain = read(evidence, plain, evidence.asked, again=True)
+        single = np.isfinite(evidence.variances)
+        reading = classes.read_with_classes(plain, knowledge.coarse, single, evidence.admitted)
+        return replace(knowledge, reading=reading, plain=plain, reread=done)
     cells = evidence.asked if everything else cells
-    reading = read(evidence, knowledge.reading, cells, 1, other_steps(knowledge, alphabet))
-    return replace(knowledge, reading=reading, borrowed=summed(knowledge, alphabet), reread=done)
+    reading = read(evidence, knowledge.plain, cells, 1, other_steps(knowledge, alphabet))
+    before = knowledge.shared
+    known = known_cells(reading, evidence.variances, True, evidence.normal)
+    agreement = 0.5 if before is None else before.agreement
+    shared = steps.compared(evidence, reading, known, alphabet.stages, agreement)
+    new = replace(knowledge, reading=reading, plain=reading, shared=shared, reread=done)
+    return replace(new, borrowed=summed(knowledge, alphabet))
 
 
 def narrowness(reading: Reading) -> float:
@@ -542,8 +614,14 @@ def narrowness(reading: Reading) -> float:
     return share if share > NARROW else 0.0
 
 
-def known_cells(reading: Reading, variances: Floats, staged: bool) -> Mask:
-    level = KNOWN_STAGED if staged else KNOWN
+def known_from_on(staged: bool, normal: bool) -> float:
+    if normal:
+        return KNOWN_NORMAL_STAGED if staged else KNOWN_NORMAL
+    return KNOWN_STAGED if staged else KNOWN
+
+
+def known_cells(reading: Reading, variances: Floats, staged: bool, normal: bool = False) -> Mask:
+    level = known_from_on(staged, normal)
     level *= 1.0 - SOONER * narrowness(reading)
     enough = np.maximum(LEAST, level * np.sqrt(variances))
     return np.asarray(np.isfinite(variances) & (reading.counts >= enough))
@@ -552,7 +630,7 @@ def known_cells(reading: Reading, variances: Floats, staged: bool) -> Mask:
 def other_steps(knowledge: Knowledge, alphabet: Items) -> Floats:
     """(C, S): mean inclusion of an outcome of (s,a) at the other known steps, −1 where there are none."""
     G, C, S = alphabet.stages, alphabet.num_cells, alphabet.num_states
-    known = known_cells(knowledge.reading, knowledge.variances[:C], True).reshape(G, -1)
+    known = known_cells(knowledge.reading, knowledge.variances[:C], True, knowledge.normal).reshape(G, -1)
     known[-1] = False  # its reports carry no successor
     shown = np.where(known[..., None], knowledge.reading.inclusions.reshape(G, -1, S), 0.0)
     others = known.sum(axis=0) - known
@@ -576,6 +654,7 @@ def summed(knowledge: Knowledge, alphabet: Items) -> Reading:
         np.where(asked.any(axis=0), total, np.inf),
         knowledge.expected[:size].reshape(G - 1, cells).sum(axis=0),
         alphabet.admitted[:cells],
+        knowledge.normal,
     )
     return read(evidence, knowledge.borrowed, evidence.asked)
 
@@ -585,11 +664,12 @@ def judged(new: Knowledge, old: Knowledge, focus: Focus, release: PrivateReports
     assert release.targets is not None
     C = release.alphabet.num_cells
     rows = release.targets.rows[release.targets.rows < C]
-    short = new.reading.counts[rows] < SHORT * new.expected[rows]
+    predicted = new.predicted
+    short = new.reading.counts[rows] < SHORT * predicted[rows]
     trust = np.minimum(1.0, RECOVERY * old.trust)
     trust[rows] = np.where(short, LOSS * old.trust[rows], 1.0)
     unknown = rows[~focus.known[rows]]
-    came, announced = new.reading.counts[unknown].sum(), new.expected[unknown].sum()
+    came, announced = new.reading.counts[unknown].sum(), predicted[unknown].sum()
     n = float(release.users)
     late, searching = focus.mode in ("search", "refine"), focus.mode == "search"
     return replace(
@@ -609,9 +689,8 @@ def judged(new: Knowledge, old: Knowledge, focus: Focus, release: PrivateReports
 def model_of(knowledge: Knowledge, alphabet: Items) -> tuple[Cells, Prospect]:
     """The model of known cells, and what the prior says about the others."""
     C = alphabet.num_cells
-    reading = knowledge.reading
     pooled = alphabet.stages == 1
-    known = known_cells(reading, knowledge.variances[:C], not pooled)
+    reading, known = known_from(knowledge, alphabet)
     means, variances = reading.means, reading.mean_variances
     best = np.ones(C)
     mean = float(means[known].mean()) if known.any() else 0.0
@@ -627,7 +706,22 @@ def model_of(knowledge: Knowledge, alphabet: Items) -> tuple[Cells, Prospect]:
         best = np.repeat(likely, alphabet.num_actions)
     belief = float(1.0 - reading.mixture[0]) if pooled and known.sum() >= FEWEST_KNOWN else 0.0
     cells = Cells(reading.rows, reading.spreads, means, variances, reading.counts, known)
+    shared = knowledge.shared
+    if shared is not None:
+        rows, belief = shared.rows_hoped_for(reading.prior), steps.BELIEF * shared.agreement
+        return cells, Prospect(rows, mean, shared.hoped_for(), belief)
     return cells, Prospect(reading.prior, mean, best, belief)
+
+
+def known_from(knowledge: Knowledge, alphabet: Items) -> tuple[Reading, Mask]:
+    """The reading of all cells and which are known: where steps are alike, sooner, and with the reports of all."""
+    reading, variances, shared = knowledge.reading, knowledge.noise[: alphabet.num_cells], knowledge.shared
+    known = known_cells(reading, variances, alphabet.stages > 1, knowledge.normal)
+    if shared is None:
+        return reading, known
+    enough = np.maximum(LEAST, (1.0 - SOONER_ALIKE) * known_from_on(True, knowledge.normal) * np.sqrt(variances))
+    known = known | (shared.agreed & (reading.counts >= enough))
+    return shared.added_to(reading, known), known
 
 
 def hoped_for(means: Floats) -> float:
@@ -643,15 +737,16 @@ def hoped_for(means: Floats) -> float:
 def with_borrowed(tested: Cells, knowledge: Knowledge, alphabet: Items) -> Cells:
     """Cells that may be exploited: from USABLE on, and where steps are staged those known in the sum over steps."""
     borrowed = knowledge.borrowed
-    enough = np.maximum(LEAST, USABLE * np.sqrt(knowledge.variances[: alphabet.num_cells]))
-    tested = tested._replace(rows=knowledge.reading.soft, usable=tested.usable | (tested.counts >= enough))
+    enough = np.maximum(LEAST, USABLE * np.sqrt(knowledge.noise[: alphabet.num_cells]))
+    soft = known_from(knowledge, alphabet)[0].soft
+    tested = tested._replace(rows=soft, usable=tested.usable | (tested.counts >= enough))
     if borrowed is None:
         return tested
     G = alphabet.stages
     cells = alphabet.num_cells // G
     variances = knowledge.variances[: (G - 1) * cells].reshape(G - 1, cells)
     total = np.where(np.isfinite(variances), variances, 0.0).sum(axis=0)
-    known = known_cells(borrowed, np.where(total > 0.0, total, np.inf), True)
+    known = known_cells(borrowed, np.where(total > 0.0, total, np.inf), True, knowledge.normal)
     take = ~tested.usable & np.tile(known, G)
 
     def filled(own: Floats, other: Floats) -> Floats:
@@ -671,11 +766,10 @@ def with_borrowed(tested: Cells, knowledge: Knowledge, alphabet: Items) -> Cells
 def start_of(knowledge: Knowledge, alphabet: Items) -> Floats | None:
     """The initial distribution as read from reports; None while it is unknown."""
     row = slice(alphabet.num_cells, alphabet.num_rows)
-    evidence = Evidence(
-        knowledge.sums[row], knowledge.variances[row], knowledge.expected[row], alphabet.admitted[row]
-    )
+    tables = knowledge.sums[row], knowledge.variances[row], knowledge.expected[row]
+    evidence = Evidence(*tables, alphabet.admitted[row], knowledge.normal)
     reading = read(evidence, Reading.nothing(evidence.admitted), evidence.asked)
-    return reading.rows[0] if known_cells(reading, evidence.variances, False)[0] else None
+    return reading.rows[0] if known_cells(reading, evidence.variances, False, knowledge.normal)[0] else None
 
 
 def worth_testing(reports: Floats, visits: Floats) -> Floats:
@@ -692,16 +786,27 @@ _GAINS = np.array(
 )
 
 
+def sizing_for(noise: ReportNoise) -> Sizing:
+    """Between those of one Laplace draw and of normal noise; or that for noise that grows with the people."""
+    if noise.variance(200, 1) > 1.5 * noise.variance(100, 1):
+        return AT_HOME
+    share = 1.0 / noise.draws
+    return CURATOR._replace(
+        explore=NORMAL.explore + share * (CURATOR.explore - NORMAL.explore),
+        refine=NORMAL.refine + share * (CURATOR.refine - NORMAL.refine),
+    )
+
+
 def epoch_length(
-    release: PrivateReports, rates: Floats, at_least: Floats, items: int, signal: float, sizing: Sizing
+    release: PrivateReports, rates: Floats, at_least: Floats, items: int, signal: Floats | float, sizing: Sizing
 ) -> int:
     """Users until the first target has collected max(signal·sd(n), `at_least`) reports, at `rates` per user."""
     k = release.num_episodes
     if not rates.size:
-        rates, at_least = np.full(1, 1e-9), np.zeros(1)
+        rates, at_least, signal = np.full(1, 1e-9), np.zeros(1), 0.0
     n = 1.0
     for _ in range(40):  # fixed point: sd is constant, or grows like √n, and then the error is halved in every round
         sd = math.sqrt(release.noise.variance(max(1, math.ceil(n)), items))
-        n = float((np.maximum(at_least, max(signal * sd, sizing.fewest)) / np.maximum(rates, 1e-9)).min())
+        n = float((np.maximum(at_least, np.maximum(signal * sd, sizing.fewest)) / np.maximum(rates, 1e-9)).min())
         n = min(n, max(sizing.first, sizing.cap * k))
     return max(1, math.ceil(max(n, sizing.floor * k * math.pow(max(1.0, k / MANY), sizing.growth))))

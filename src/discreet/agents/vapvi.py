@@ -80,8 +80,8 @@ class VAPVI:
 
         Returns the plan, and (H, S) what its policy earns at least, with probability 1 − beta if the MDP is linear.
         T the Bellman operator, q the estimate of T·V_{h+1}, V the plan's values: where |q − T·V_{h+1}| ≤ G,
-        V^π_h ≥ L_h = max{least, q − G − D_{h+1}} with D_h = max_s (V_h − L_h), D_H = 0 (privacy/linear.md). Only for
-        steps that are not weighted; 0 elsewhere. `longest`: the number that the features were divided by.
+        V^π_h ≥ L_h = max{least, q − G − D_{h+1}} with D_h = max_s (V_h − L_h), D_H = 0 (privacy/trust/linear.md).
+        Only for steps that are not weighted; 0 elsewhere. `longest`: the number that the features were divided by.
         """
         S, A, d = self.features.shape
         H, Y = horizon, num_successors

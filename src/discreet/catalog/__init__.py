@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 class Triple(NamedTuple):
+    """What learns, what makes its data private, and when it plans again."""
+
     agent: Agent[Any]  # of the releases that the privatizer makes
     privatizer: Privatizer[Any] | LossPrivatizer
     schedule: Schedule
@@ -33,6 +35,8 @@ class Triple(NamedTuple):
 
 @dataclass(frozen=True)
 class Algorithm:
+    """An entry of the catalog: a name, where it comes from, what it may be told, and how it is built."""
+
     name: str
     summary: str
     source: str

@@ -208,13 +208,13 @@ def reports_are_dense(problem: Problem) -> bool:
 
 
 def spotlight(problem: Problem) -> Triple:
-    K, facts, local = problem.num_episodes, problem.structure, problem.trust == "local"
+    K, facts = problem.num_episodes, problem.structure
     if problem.trust == "joint" and not reports_are_dense(problem):
         sparse = SparseSpotlight(K, facts.initial, problem.scale(OPTIMISM), tie_seed=problem.tie_seed)
         return Triple(
             sparse, SparseReportNoise(problem.budget, problem.neighbours, structure=facts), GeometricEpochs()
         )
-    agent = Spotlight.configured(K, facts, local, problem.confidence_scale, problem.tie_seed)
+    agent = Spotlight.configured(K, facts, problem.confidence_scale, problem.tie_seed)
     return Triple(agent, REPORTS[problem.trust](problem), GeometricEpochs())
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from discreet.cli.logs import declared, mapped, numbered, source_of
-from discreet.cli.options import LOG, DatabaseTable, Delta, Json, Logs, budget_of, spoken, taking
-from discreet.cli.terminal import note, say, say_json, show, working
+from discreet.cli.options import LOG, DatabaseTable, Delta, Json, Logs, budget_of, spoken, taking, written
+from discreet.cli.terminal import say, say_json, show, working
 
 if TYPE_CHECKING:
     from discreet.offline.declaration import Declaration, Grid
@@ -18,27 +18,21 @@ if TYPE_CHECKING:
 
 def declare(
     logs: Logs,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the template to this file.", show_default="standard output")
-    ] = None,
+    out: Annotated[Path | None, written("a file for the template.", "standard output")] = None,
     table: DatabaseTable = None,
 ) -> None:
     """Write a declaration to fill in: a commented TOML file with every column of a log in it.
 
     It comes from the schema alone, the names and types of columns: no value is looked at, so that nothing in it says
     anything about anybody. Columns that may be the user, the step, the action and so on are found by their names.
+    Fill it in from what you know of the subject; `discreet check`, `calibrate --offline` and `fit` take it with
+    --declare.
 
     [bold]Examples[/bold]
 
-    discreet declare stays.parquet --out stays.toml
+    discreet declare stays.parquet
 
-    [bold]Then[/bold] fill it in from what you know of the subject, and
-
-    discreet check stays.parquet --declare stays.toml
-
-    discreet calibrate --offline --declare stays.toml --epsilon 1 --users 10000
-
-    discreet fit stays.parquet --declare stays.toml --epsilon 1 --out policy/
+    discreet declare stays.parquet --out template.toml
     """
     from discreet.offline.template import template
 
@@ -49,7 +43,7 @@ def declare(
     if out.exists():
         raise ValueError(f"{out} is there already; give another name, for it may be filled in")
     out.write_text(text, encoding="utf-8")
-    note(f"written: {out}; fill it in")
+    say(f"written: {out}; fill it in")
 
 
 @taking(LOG)
@@ -57,7 +51,7 @@ def check(
     context: typer.Context,
     logs: Logs,
     epsilon: Annotated[
-        float | None, typer.Option(help="With columns: for the bins that this budget would buy.")
+        float | None, typer.Option(help="Privacy budget per user: for the bins of columns that it would buy.")
     ] = None,
     delta: Delta = 0.0,
     as_json: Json = False,
@@ -71,11 +65,11 @@ def check(
 
     [bold]Examples[/bold]
 
-    discreet check stays.parquet --columns user=patient                           before anything is declared
+    discreet check stays.parquet                                                  before anything is declared
 
     discreet check stays.parquet --declare stays.toml --epsilon 1                 with the bins that ε = 1 would buy
 
-    discreet check visits.csv --states 12 --actions 3 --horizon 10
+    discreet check visits.csv --states 3 --actions 2 --horizon 4
     """
     from discreet.people import checking
     from discreet.people.stays import DeclaredLog

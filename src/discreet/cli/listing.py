@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from discreet.cli.options import Json
-from discreet.cli.terminal import note, say, say_json, show
+from discreet.cli.terminal import say, say_json, show, warn
 
 if TYPE_CHECKING:
     from discreet.catalog import Algorithm
@@ -17,14 +17,21 @@ def algorithms(
     as_json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/algorithms.md.")] = False,
 ) -> None:
-    """List the learners that `discreet run` and `discreet fit` know."""
+    """List the learners that `discreet run` and `discreet fit` know.
+
+    [bold]Examples[/bold]
+
+    discreet algorithms
+
+    discreet algorithms --json
+    """
     from discreet.catalog import ALGORITHMS, dashed, load_plugins
 
     if markdown:
         say(markdown_page().rstrip())
         return
     for failure in load_plugins():
-        note(f"warning: {failure}")
+        warn(failure)
     entries = [
         {
             "name": entry.name,
@@ -104,11 +111,18 @@ def markdown_page() -> str:
 
 
 def envs(as_json: Json = False) -> None:
-    """List the environments that `--env` knows."""
+    """List the environments that `--env` knows.
+
+    [bold]Examples[/bold]
+
+    discreet envs
+
+    discreet envs --json
+    """
     from discreet.envs.registry import ENVIRONMENTS, GYM_PREFIX, load_plugins
 
     for failure in load_plugins():
-        note(f"warning: {failure}")
+        warn(failure)
     if as_json:
         entries = [
             {

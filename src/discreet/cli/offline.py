@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from discreet.cli import completing
 from discreet.cli.columns import show_grid
 from discreet.cli.comparing import ASKED, HeldOut, LearnedFrom, Rollout, compare
 from discreet.cli.logs import declared, numbered, read_features, read_rewards, read_successors, source_of, start_of
@@ -28,18 +29,21 @@ from discreet.cli.options import (
     Propensity,
     Users,
     budget_of,
+    doubt_delta,
     one_of,
+    own_or_named,
     spoken,
     taking,
+    written,
 )
-from discreet.cli.terminal import compilation_notice, interrupted, note, say, say_json, working
+from discreet.cli.terminal import SAID_NO, compilation_notice, interrupted, note, say, say_json, warn, working
 
 if TYPE_CHECKING:
     from discreet.bonuses import BonusKind
     from discreet.offline.declaration import Declaration
     from discreet.people.logs import LogFormat
 
-ALTERED = 1
+
 #: What a policy of declared columns is, in words.
 CHOSEN = {
     "one-hot": "planned from a histogram of steps",
@@ -51,20 +55,27 @@ CHOSEN = {
 #: How a policy is learned from a log.
 LEARNING: Options = {
     "algorithm": Field(
-        str, "auto, one-hot, columns, dp-apvi, dp-pevi or dp-vapvi; without privacy: apvi, pevi or vapvi.", "auto"
+        str,
+        "auto, one-hot, columns, dp-apvi, dp-pevi or dp-vapvi; without privacy: apvi, pevi or vapvi.",
+        "auto",
+        names=completing.learners_from_logs,
     ),
     "mode": Field(
         str,
         "Constants: practical (discreet's own learner), or paper (as printed).",
         "practical",
-        flags=("--constants", "--mode"),
+        flags=("--constants",),
     ),
-    "noise": Field(str, "true, or printed: the paper's scale and what it truly gives (dp-apvi, dp-vapvi).", "true"),
+    "noise": Field(
+        str, "Scale of the noise: true, or printed (the paper's, and what it truly gives: dp-apvi, dp-vapvi).", "true"
+    ),
     "bonus": Field(str, "bernstein or hoeffding: what dp-apvi and apvi take off.", "bernstein"),
-    "confidence_scale": Field(float | None, "Factor on what is taken off for doubt.", shown="the learner's"),
+    "confidence_scale": Field(
+        float | None, "Factor on widths of confidence: on what is taken off for doubt.", shown="the learner's"
+    ),
     "beta": Field(
         float | None,
-        "How often what is taken off and the widths of noise may fail.",
+        "How often bounds may fail: what is taken off, and the widths of noise.",
         shown="0.1, in widths of practical constants 0.01",
     ),
     "split": Field(bool, "dp-vapvi, vapvi: half of the users for the variances.", False),
@@ -74,7 +85,7 @@ LEARNING: Options = {
     ),
     "features": Field(Path | None, "Features of states and actions: a .npy file of shape (S, A, d)."),
     "initial": Field(str | None, "Where people start, if public: a state, or a CSV file with state, probability."),
-    "known_successors": Field(
+    "successors": Field(
         Path | None, "Which successors can occur, if public: a .npy file of bools, (S, A, S) or (H, S, A, S)."
     ),
     "plan_horizon": Field(
@@ -96,7 +107,7 @@ TAKEN = (
 def fit(
     context: typer.Context,
     logs: Logs,
-    out: Annotated[Path, typer.Option(help="Folder for the policy and its certificate.", show_default=False)],
+    out: Annotated[Path, written("a folder for the policy and its certificate.", False)],
     as_json: Json = False,
     **said: Any,
 ) -> None:
@@ -108,27 +119,27 @@ def fit(
     file (`discreet declare` writes one to fill in) or with --state NAME:LOW..HIGH or NAME:{A,B}, perhaps with
     /edges:1,2,3, /log and /missing; bins follow by a public rule.
 
+    [bold]Then[/bold] discreet verify policy/, discreet evaluate policy/, and read policy/certificate.html.
+
+    [bold]Exit codes[/bold] 0 done, 2 refused or failed (nothing was written), 130 interrupted.
+
     Files are only read. Every release is written down in a ledger beside the log, before any noise is drawn;
     the certificate says what all of them cost together.
 
     [bold]Examples[/bold]
 
-    discreet fit visits.parquet --states 12 --actions 3 --horizon 10 --epsilon 1 --out policy/
+    discreet fit visits.csv --states 3 --actions 2 --horizon 4 --pooled --epsilon 1 --out policy/
 
-    discreet fit 'logs/*.csv' --states states.txt --actions drugs.txt --horizon 20 --epsilon 1 --pooled --out policy/
+    discreet fit 'logs/*.csv' --states states.txt --actions stay,move --horizon 4 --epsilon 1 --pooled --out ward/
 
-    discreet fit log.parquet --states 9 --actions 4 --horizon 5 --rho 1 --features phi.npy --out policy/
+    discreet fit visits.csv --states 3 --actions 2 --horizon 4 --rho 1 --features phi.npy --out linear/
 
-    discreet fit stays.parquet --declare stays.toml --epsilon 1 --out policy/                     columns, not states
+    discreet fit stays.parquet --declare stays.toml --epsilon 1 --out stays/                     columns, not states
 
     discreet fit stays.parquet --state "map:20..140/edges:65,75,95" --state "lactate:0..20/log,missing" --state
-    "ward:{A,B,C}" --propensity p_action --actions 3 --horizon 10 --epsilon 1 --out policy/
+    "ward:{A,B,C}" --propensity p_action --actions 3 --horizon 10 --epsilon 1 --out stays/
 
-    discreet fit log.parquet --states 9 --actions 4 --horizon 5 --algorithm apvi --out open/        without privacy
-
-    [bold]Then[/bold] discreet verify policy/, discreet evaluate policy/, and read policy/certificate.html.
-
-    [bold]Exit codes[/bold] 0 done, 2 refused or failed (nothing was written), 130 interrupted.
+    discreet fit visits.csv --states 3 --actions 2 --horizon 4 --algorithm apvi --out open/        without privacy
     """
     from discreet.offline import certificate, spending
     from discreet.offline import fitting as offline
@@ -136,7 +147,7 @@ def fit(
     log: LogFormat | Declaration | None = declared(context)
     known = start = None
     if log is not None:
-        for option in spoken(context, ("trust_bounds", "rewards", "initial", "features", "known_successors")):
+        for option in spoken(context, ("trust_bounds", "rewards", "initial", "features", "successors")):
             raise ValueError(f"{option} is for logs of numbered states, not of declared columns; leave it out")
     else:
         log = numbered(context)
@@ -153,7 +164,7 @@ def fit(
     if repairs is not None and repairs.is_dir():
         raise ValueError(f"--repairs is {repairs}, a folder; expected a file")
     where = said["ledger"] if said["ledger"] is not None else spending.beside(logs)
-    taken, successors = {name: said[name] for name in TAKEN}, said["known_successors"]
+    taken, successors = {name: said[name] for name in TAKEN}, said["successors"]
     if said["engine"] != "duckdb":
         taken["ledger"] = where
     with unwritten(), compilation_notice(), working("reading the log and planning"):
@@ -179,10 +190,11 @@ def fit(
     for line in () if fitted.recorded is None else fitted.recorded.sentences():
         note(f"ledger: {line}")
     if fitted.recorded is None:
-        note(f"notice: nothing records this release, for {where} cannot be written; give --ledger")
-    for line in fitted.warnings:
-        note(f"warning: {line}")
+        note(f"notice: nothing records this release, for {where} cannot be written; give --ledger", always=True)
     document = fitted.certificate
+    for line in fitted.warnings:
+        warn(line)
+    doubt_delta(said["delta"], document["unit"]["users"])
     if as_json:
         say_json({**document, "folder": str(out)})
         return
@@ -192,7 +204,7 @@ def fit(
         show_grid(fitted.policy.grid, document["unit"]["users"], chosen != "one-hot")
         say(f"policy: {CHOSEN[chosen]}")
     say(f"guarantee: {document['guarantee']['sentence']}, {document['unit']['users']:,} users")
-    from discreet.offline.claims import THRESHOLDED
+    from discreet.offline.wording import THRESHOLDED
 
     worth = document["estimate"]
     say(f"known: {100 * worth['covered_state_actions']:.0f} % of the state-action pairs")
@@ -231,7 +243,7 @@ def verify(
         bool, typer.Option("--allow-simulation", help="Accept a fit whose noise came from a seed.")
     ] = False,
     public_key: Annotated[
-        Path | None, typer.Option(help="The key (PEM) of whom you trust: only what it has signed is valid.")
+        Path | None, typer.Option(help="Key (PEM) of whom you trust: only what it has signed is valid.")
     ] = None,
     require_signature: Annotated[
         bool, typer.Option("--require-signature", help="Exit with 1 unless the folder is valid: signed by that key.")
@@ -240,6 +252,8 @@ def verify(
 ) -> None:
     """Derive all that a certificate says again, and compare all files with their digests.
 
+    Of a fit: from the learner and the unit. Of a deployment (`discreet deploy retire`): from its signed log.
+
     [bold]valid[/bold]: consistent, and signed with the key that was given.
 
     [bold]consistent[/bold]: nothing contradicts itself; but whoever has this program can write such a folder about
@@ -247,12 +261,23 @@ def verify(
 
     [bold]Exit codes[/bold] 0 valid or consistent; 1 altered, inconsistent, without privacy or a simulation, and with
     --require-signature whatever is not valid; 2 not a folder.
+
+    [bold]Examples[/bold]
+
+    discreet verify policy/
+
+    discreet verify policy/ --json
     """
     from discreet.offline import certificate
 
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder")
-    found = certificate.verify(folder, allow_simulation, public_key)
+    if deployed(folder):
+        from discreet.live import certificate as deployments
+
+        found = deployments.verify(folder, public_key)
+    else:
+        found = certificate.verify(folder, allow_simulation, public_key)
     if as_json:
         say_json(
             {
@@ -263,18 +288,31 @@ def verify(
                 "guarantee": {"sentence": found.sentence, "epsilon": found.epsilon},
                 "simulation": found.simulation,
                 "signed_by": found.signed_by,
+                "uncovered": certificate.uncovered(folder),
             }
         )
     elif found.consistent:
         say(found.verdict)
         say(f"states: {found.sentence}")
+        if others := certificate.uncovered(folder):
+            more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+            say(f"says nothing about what lies beside it: {', '.join(map(repr, others[:5]))}{more}")
         if require_signature and not found.valid:
             say("NOT VALID: a signature is required, by the key that --public-key gives")
     else:
         for problem in found.problems:
             say(f"NOT VALID: {problem}")
     if not (found.valid if require_signature else found.consistent):
-        raise typer.Exit(ALTERED)
+        raise typer.Exit(SAID_NO)
+
+
+def deployed(folder: Path) -> bool:
+    """Whether a folder holds the certificate of a deployment, and not that of a fit."""
+    try:
+        document = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and str(document.get("format", "")).startswith("discreet deployment")
 
 
 @taking(RELEASE)
@@ -282,7 +320,12 @@ def evaluate(
     context: typer.Context,
     folder: Folder,
     env: Annotated[
-        str | None, typer.Option(help="Evaluate exactly in this environment.", show_default="the policy's release")
+        str | None,
+        typer.Option(
+            help="An environment: the exact value in it; or module:name of your own.",
+            autocompletion=completing.environments,
+            show_default="the policy's release",
+        ),
     ] = None,
     states: Annotated[int | None, typer.Option(help="Number of states, where it can be chosen.")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps per episode, where it can be chosen.")] = None,
@@ -301,7 +344,13 @@ def evaluate(
     With the --log of people who were not learned from, and with logged propensities: whether it is better than what
     people do now, if it is followed at a share of all decisions. The answer is written into the certificate.
 
-    [bold]Example[/bold] discreet evaluate policy/ --log others.parquet --rollout .25 --epsilon 1
+    [bold]Examples[/bold]
+
+    discreet evaluate policy/
+
+    discreet evaluate policy/ --env riverswim --states 3 --horizon 4
+
+    discreet evaluate stays/ --log others.parquet --propensity p_action --rollout .25 --epsilon 1
     """
     from discreet.offline import fitting as offline
     from discreet.policy import Policy
@@ -336,12 +385,14 @@ def evaluate(
             say_json(worth)
             return
         for name, value in worth.items():
-            say(f"{name.replace('_', ' ')}: {'not known' if value is None else value}")
+            shown = f"{value:.6g}" if isinstance(value, float) else value
+            say(f"{name.replace('_', ' ')}: {'not known' if value is None else shown}")
         return
     from discreet.envs.registry import make
 
     with compilation_notice():
-        found = offline.evaluate(Policy.load(folder), make(env, states, horizon, instance))
+        place, instance = own_or_named(env, instance)
+        found = offline.evaluate(Policy.load(folder), make(place, states, horizon, instance))
     if as_json:
         say_json({name: value if math.isfinite(value) else None for name, value in found.items()})
         return

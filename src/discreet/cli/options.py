@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from discreet.cli.terminal import warn
+
 if TYPE_CHECKING:
+    from discreet.mdp import FiniteMDP
     from discreet.privacy.accounting import Budget
 
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
-Delta = Annotated[float, typer.Option(help="Above 0: (epsilon, delta) and Gaussian noise.")]
+Delta = Annotated[float, typer.Option(help="Delta of the budget: above 0 for (epsilon, delta) and Gaussian noise.")]
 NeighboursOption = Annotated[str, typer.Option(help="replace or zero-out: what one user may change.")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Runs at the same time; -1 uses every core.")]
+Seeds = Annotated[str, typer.Option(help="Seeds: 0:10 (half-open), 3, or 1,5,9.")]
 Instance = Annotated[int, typer.Option(help="Which random environment.")]
 Folder = Annotated[Path, typer.Argument(help="A folder that `discreet fit` has written.", show_default=False)]
 Logs = Annotated[list[str], typer.Argument(help="Parquet, CSV, Arrow or DuckDB files, or globs of them.")]
@@ -36,6 +41,9 @@ Propensity = Annotated[
 ]
 
 
+PEOPLE = ("--episodes", "--users")
+
+
 class Field(NamedTuple):
     """One option. A default of None means that nothing was said; `shown` is then what will hold."""
 
@@ -44,11 +52,24 @@ class Field(NamedTuple):
     default: Any = None
     shown: str | bool = False
     flags: tuple[str, ...] = ()  # where they are not the name
+    names: Callable[[str], list[tuple[str, str]]] | None = None  # what a shell completes
 
     def annotation(self, name: str) -> Any:
         flags = self.flags or (("--" + name.replace("_", "-"),) if self.default is False else ())
         shown = self.shown if self.default in (None, "") else True
-        return Annotated[self.kind, typer.Option(*flags, help=self.help, show_default=shown)]
+        return Annotated[
+            self.kind, typer.Option(*flags, help=self.help, show_default=shown, autocompletion=self.names)
+        ]
+
+
+def written(what: str, shown: str | bool = True) -> Any:
+    """The option `--out`."""
+    return typer.Option("--out", "-o", help=f"Where to write: {what}", show_default=shown)
+
+
+def number_of_users(what: str = "every episode is another one.", shown: str | bool = True) -> Any:
+    """The option `--episodes`, or `--users`: in a simulation these are one number."""
+    return typer.Option(*PEOPLE, help=f"Number of users: {what}", show_default=shown)
 
 
 #: A field, or an annotation and its default.
@@ -78,11 +99,10 @@ def taking(options: Options) -> Callable[[Callable[..., None]], Callable[..., No
     return changed
 
 
-_NAMED = "How many, names as in a,b,c, or a file of one per line."
 #: What a log holds, and how it is written down.
 LOG: Options = {
-    "states": Field(str | None, _NAMED),
-    "actions": Field(str | None, _NAMED),
+    "states": Field(str | None, "Number of states, or their names: a,b,c, or a file of one per line."),
+    "actions": Field(str | None, "Number of actions, or their names: a,b,c, or a file of one per line."),
     "horizon": Field(int | None, "Steps per episode."),
     "declare": (Declare, None),
     "state": (State, None),
@@ -106,12 +126,12 @@ LOG: Options = {
 }
 #: What a release from a log spends, and where that is written down.
 RELEASE: Options = {
-    "epsilon": Field(float | None, "Privacy budget per user of the log."),
+    "epsilon": Field(float | None, "Privacy budget per user."),
     "delta": (Delta, 0.0),
     "rho": Field(float | None, "zCDP budget per user, instead of epsilon."),
     "neighbours": (NeighboursOption, "replace"),
-    "seed": Field(int | None, "A simulation with repeatable noise: protects nobody."),
-    "sign": Field(Path | None, "Sign with this Ed25519 key (PEM)."),
+    "seed": Field(int | None, "Seed of all randomness: a simulation that can be repeated, and protects nobody."),
+    "sign": Field(Path | None, "Sign with this Ed25519 key (PEM), made by openssl genpkey -algorithm ed25519."),
     "ledger": Field(Path | None, "Where releases are written down.", shown="beside the log: LOG.spent.jsonl"),
     "total_epsilon": Field(
         float | None, "Refuse what brings all releases in the ledger above this, now and from now on."
@@ -123,12 +143,38 @@ RELEASE: Options = {
 WRITTEN = ("seed", "ledger", "total_epsilon", "purpose", "operator")
 
 
+def own_or_named(env: str, instance: int = 0) -> tuple[str | FiniteMDP, int]:
+    """What `--env` names, and the instance that is left to choose: a name of ours, or a model of one's own.
+
+    `module:name` is found where it is installed, and in this folder.
+    """
+    from discreet.runs.sweeps import importable, model_of
+
+    importable(Path.cwd())
+    return model_of(env, instance)
+
+
 def one_of(option: str, value: str) -> Literal["replace", "zero-out"]:
     if value == "replace":
         return "replace"
     if value == "zero-out":
         return "zero-out"
     raise ValueError(f"{option} is {value!r}; it must be replace or zero-out")
+
+
+#: Between them a warning says what is left of the promise; above, a budget is refused, or infinite.
+WEAK, NONE = 10.0, 1000.0
+
+
+def warn_of_a_weak_promise(epsilon: float) -> None:
+    """Of a number at which nobody is protected from whoever wants to know; infinity says so itself."""
+    from discreet.pages import odds
+
+    if WEAK < epsilon <= NONE:
+        warn(
+            f"ε = {epsilon:g} promises next to nothing: what is released may make anybody's records "
+            f"{odds.factor(epsilon)} times as likely as others; 1 is usual"
+        )
 
 
 def budget_of(epsilon: float | None, delta: float, rho: float | None = None) -> Budget:
@@ -139,7 +185,16 @@ def budget_of(epsilon: float | None, delta: float, rho: float | None = None) -> 
     if rho is not None:
         return Budget.zcdp(rho, delta or None)
     assert epsilon is not None
+    warn_of_a_weak_promise(epsilon)
     return Budget.approximate(epsilon, delta) if delta else Budget.pure(epsilon)
+
+
+def doubt_delta(delta: float, users: int) -> None:
+    """Warn of a δ at which the promise is hardly one."""
+    from discreet.privacy.accounting import doubt_about
+
+    if said := doubt_about(delta, users):
+        warn(said)
 
 
 def spoken(context: typer.Context, names: tuple[str, ...]) -> list[str]:

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from discreet.cli import completing
 from discreet.cli.columns import grid_json, show_grid
 from discreet.cli.logs import declared, log_format
-from discreet.cli.options import Declare, Delta, Json, NeighboursOption, State, one_of, spoken
+from discreet.cli.options import (
+    Declare,
+    Delta,
+    Json,
+    NeighboursOption,
+    State,
+    doubt_delta,
+    number_of_users,
+    one_of,
+    own_or_named,
+    spoken,
+    warn_of_a_weak_promise,
+)
 from discreet.cli.terminal import compilation_notice, say, say_json, show
 
 if TYPE_CHECKING:
@@ -18,7 +32,7 @@ if TYPE_CHECKING:
     from discreet.offline.declaration import Declaration
     from discreet.runs.feasibility import Calibration
 
-FAMILY_NAMES = {"N": "N visits", "T": "T transitions", "R": "R rewards", "losses": "losses"}
+FAMILY_NAMES = {"N": "N visits", "T": "T transitions", "R": "R rewards", "losses": "losses", "reports": "reports"}
 
 
 def calibrate(
@@ -27,22 +41,27 @@ def calibrate(
     states: Annotated[int, typer.Option(help="Number of states.")] = 6,
     actions: Annotated[int, typer.Option(help="Number of actions.")] = 2,
     horizon: Annotated[int, typer.Option(help="Steps per episode.")] = 20,
-    episodes: Annotated[
-        int, typer.Option("--episodes", "--users", help="Episodes; every episode is another user.")
-    ] = 20_000,
+    episodes: Annotated[int, number_of_users("every episode is another one; of a log, how many it has.")] = 20_000,
     delta: Delta = 0.0,
     rho: Annotated[
         float | None, typer.Option(help="zCDP budget per user, instead of epsilon.", show_default=False)
     ] = None,
-    model: Annotated[str | None, typer.Option(help="joint, shuffle or local.", show_default="joint")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Whom users trust: joint, two-servers, shuffle or local.",
+            autocompletion=completing.models,
+            show_default="joint",
+        ),
+    ] = None,
     schedule: Annotated[
         str | None,
-        typer.Option(help="When to release: every (episode) or epochs (growing).", show_default="epochs"),
+        typer.Option(help="When to learn: every (episode) or epochs (growing).", show_default="epochs"),
     ] = None,
     neighbours: NeighboursOption = "replace",
     pooled: Annotated[bool, typer.Option("--pooled", help="Count over all steps together.")] = False,
-    losses: Annotated[
-        bool, typer.Option("--losses", help="For adversarial learners: private loss tables instead of rewards.")
+    adversarial: Annotated[
+        bool, typer.Option("--adversarial", help="For adversarial learners: private loss tables instead of rewards.")
     ] = False,
     offline: Annotated[
         bool, typer.Option("--offline", help="For `discreet fit`: how many users which budget needs.")
@@ -53,6 +72,14 @@ def calibrate(
     branching: Annotated[
         float | None,
         typer.Option(help="States that a cell leads to on average, where that is expected.", show_default="unknown"),
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            help="An environment, on which spotlight is tried: more than sizes say. Or module:name of your own.",
+            autocompletion=completing.environments,
+            show_default="none",
+        ),
     ] = None,
     declare: Declare = None,
     state: State = None,
@@ -70,6 +97,10 @@ def calibrate(
 
     discreet calibrate --epsilon 1 --model shuffle --delta 1e-6
 
+    discreet calibrate --epsilon 1 --model two-servers --pooled   one report per user, of which nobody sees any
+
+    discreet calibrate --epsilon 1 --env two-rooms --pooled       simulated runs instead of a rule
+
     discreet calibrate --rho 0.1 --pooled                        zCDP and Gaussian noise
 
     discreet calibrate --offline --epsilon 1 --states 12 --actions 3 --horizon 10 --episodes 5000 --pooled
@@ -79,8 +110,15 @@ def calibrate(
     discreet calibrate --offline --epsilon 1 --declare stays.toml --users 10000      the bins of declared columns
     """
     check_budget(epsilon, rho, largest=not offline)
+    doubt_delta(delta, episodes)
     if offline:
-        said = {"--model": model, "--schedule": schedule, "--losses": losses or None, "--branching": branching}
+        said = {
+            "--model": model,
+            "--schedule": schedule,
+            "--adversarial": adversarial or None,
+            "--branching": branching,
+            "--env": env,
+        }
         for option, given in said.items():
             if given is not None:
                 raise ValueError(f"a release from a log is made once, by its holder, of rewards; leave {option} out")
@@ -97,13 +135,32 @@ def calibrate(
     for option in spoken(context, ("dimension", "declare", "state")):
         raise ValueError(f"{option} is for learners from logs: give --offline too")
     from discreet.runs import feasibility
+    from discreet.runs.experiment import Experiment, Setting
+    from discreet.runs.rehearsal import MOST_PEOPLE, rehearsed
 
     relation = one_of("--neighbours", neighbours)
+    setting = None
+    if env is not None:
+        for option in spoken(context, ("actions", "rho", "schedule", "adversarial", "branching")):
+            raise ValueError(f"{option} has no use beside --env, which spotlight is tried on; leave it out")
+        sizes = {name: context.params[name] for name in ("states", "horizon") if spoken(context, (name,))}
+        told: dict[str, Any] = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "model": model,
+            "pooled": pooled,
+            "neighbours": relation,
+        }
+        setting = Setting.of(Experiment("spotlight", env=own_or_named(env)[0], episodes=episodes, **told, **sizes))
+        states, actions, horizon = setting.mdp.num_states, setting.mdp.num_actions, setting.mdp.horizon
     model, schedule = model or "joint", schedule or "epochs"
     found = feasibility.calibrate(
         *(states, actions, horizon, episodes, epsilon, delta, model, schedule, relation, pooled, rho, branching),
-        losses=losses,
+        losses=adversarial,
     )
+    if setting is not None:
+        with compilation_notice():
+            found = replace(found, spotlight=rehearsed(setting, setting.forecast(), MOST_PEOPLE))
     if as_json:
         say_json(found.to_json())
         return
@@ -112,7 +169,8 @@ def calibrate(
     say(f"verdict: {found.forecast.verdict}")
     if found.sampled is not None:
         say(f"sampled step: {found.sampled.verdict}")
-    if found.spotlight is not None:
+    if found.spotlight not in (None, found.forecast):
+        assert found.spotlight is not None
         say(f"spotlight: {found.spotlight.verdict}")
 
 
@@ -132,6 +190,7 @@ def check_budget(epsilon: float | None, rho: float | None, largest: bool) -> Non
         raise ValueError(
             f"--epsilon is {epsilon:g}, and above {LARGEST_EPSILON:g} nothing worth the name is promised"
         )
+    warn_of_a_weak_promise(epsilon)
 
 
 def calibrate_offline(
@@ -148,7 +207,7 @@ def calibrate_offline(
 ) -> None:
     """How many users which budget needs, for a fit from logs; with a dimension, for the learners on features."""
     from discreet.privacy.accounting import Budget
-    from discreet.runs.feasibility import forecast_fit
+    from discreet.runs.forecasts import forecast_fit
 
     log = log_format(str(states), str(actions), horizon, pooled)
     relation = one_of("--neighbours", neighbours)
@@ -191,7 +250,7 @@ def calibrate_declared(
     """What becomes of declared columns with so many users: known before any data is read."""
     from discreet.people.logs import LogFormat
     from discreet.privacy.accounting import Budget
-    from discreet.runs.feasibility import forecast_fit
+    from discreet.runs.forecasts import forecast_fit
 
     relation = one_of("--neighbours", neighbours)
     budget = Budget.approximate(epsilon, delta) if delta else Budget.pure(epsilon)
@@ -246,20 +305,25 @@ def noise_table(found: Calibration) -> Table:
 
 def audit(
     mechanism: Annotated[
-        str, typer.Argument(help="What to attack; --list names everything.", show_default=False)
+        str,
+        typer.Argument(
+            help="What to attack; --list names everything.", show_default=False, autocompletion=completing.mechanisms
+        ),
     ] = "",
-    epsilon: Annotated[float, typer.Option(help="The epsilon that the mechanism claims.")] = 1.0,
+    epsilon: Annotated[float, typer.Option(help="Privacy budget per user, as the mechanism claims it.")] = 1.0,
     trials: Annotated[int, typer.Option(help="Rounds of the attack in each of the two worlds.")] = 100_000,
     horizon: Annotated[int, typer.Option(help="Steps per episode.")] = 1,
-    episodes: Annotated[int, typer.Option(help="Episodes, for mechanisms that release repeatedly.")] = 4,
+    episodes: Annotated[
+        int | None,
+        number_of_users("of a mechanism that releases again and again, or hides one in a crowd.", "4, crowd 1000"),
+    ] = None,
     states: Annotated[int, typer.Option(help="Number of states.")] = 2,
     actions: Annotated[int, typer.Option(help="Number of actions.")] = 2,
-    users: Annotated[int, typer.Option(help="Users, for mechanisms that hide in a crowd.")] = 1000,
-    delta: Annotated[float, typer.Option(help="For mechanisms that are (epsilon, delta)-private.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="Delta of the budget, for mechanisms that have one.")] = 1e-6,
     confidence: Annotated[float, typer.Option(help="With which the lower bound holds.")] = 0.999,
-    seed: Annotated[int, typer.Option(help="Of the attack.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all randomness: the attack's.")] = 0,
     as_json: Json = False,
-    names: Annotated[bool, typer.Option("--list", help="List what can be audited.")] = False,
+    names: Annotated[bool, typer.Option("--list", help="List the names: what can be audited.")] = False,
 ) -> None:
     """Attack a mechanism: how much epsilon can an adversary prove has leaked?
 
@@ -267,9 +331,13 @@ def audit(
 
     [bold]Examples[/bold]
 
+    discreet audit reports --epsilon 1              what spotlight releases: stands
+
     discreet audit tree --epsilon 1 --trials 100000
 
     discreet audit paper-local --epsilon 1          the calibration as printed: refuted
+
+    discreet audit --list
     """
     from discreet.privacy.audit import attacks
 
@@ -278,11 +346,14 @@ def audit(
         return
     if not mechanism:
         raise ValueError(f"name a mechanism to audit: {', '.join(attacks.MECHANISMS)}")
+    if mechanism not in attacks.MECHANISMS and (releases := released_by(mechanism)):
+        raise ValueError(f"{mechanism} is a learner; what it releases is audited as {' or '.join(releases)}")
     if seed < 0:
         raise ValueError(f"--seed is {seed}; it must be at least 0")
     with compilation_notice():
         found = attacks.audit(
-            mechanism, epsilon, trials, horizon, episodes, states, actions, users, delta, confidence, seed
+            *(mechanism, epsilon, trials, horizon, 4 if episodes is None else episodes, states, actions),
+            *(1000 if episodes is None else episodes, delta, confidence, seed),
         )
     if as_json:
         say_json({k: None if v in (math.inf, -math.inf) else v for k, v in found.to_json().items()})
@@ -291,7 +362,31 @@ def audit(
     say(f"shown to leak at least ε = {found.lower_bound:.4f} (confidence {found.confidence:g}, {trials:,} trials)")
     if found.exact is not None:
         say(f"exact for this attack: ε = {found.exact:.6g}")
-    say("REFUTED: it leaks more than it claims" if found.refuted else "not refuted: no attack here beat the claim")
+    if not found.refuted:
+        say("not refuted: no attack here beat the claim")
+    elif found.lower_bound > found.claimed:
+        say("REFUTED: it leaks more than it claims")
+    else:
+        say("REFUTED: it leaks more than it claims, as computed; so few trials do not show it")
+
+
+def released_by(learner: str) -> list[str]:
+    """The audits of what a learner releases, and in which model."""
+    from discreet import catalog
+    from discreet.privacy.audit.attacks import ATTACKED
+    from discreet.problem import Problem
+
+    entry = catalog.ALGORITHMS.get(learner)
+    if entry is None or not entry.private or entry.runner != "online" or entry.staged:
+        return []
+    asked = Problem(2, 2, 2, 100, pooled=True, epsilon=1.0)
+    found = []
+    for model in entry.models:
+        delta = 1e-6 if model == "shuffle" else 0.0
+        privatizer = entry.build(replace(asked, trust=model, delta=delta)).privatizer
+        if (name := ATTACKED.get(type(privatizer))) is not None:
+            found.append(f"{name} ({model})")
+    return found
 
 
 def mechanism_table(descriptions: dict[str, str]) -> Table:

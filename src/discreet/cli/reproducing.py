@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from discreet.cli.terminal import compilation_notice, progress_bar, say
+from discreet.cli import completing
+from discreet.cli.options import Jobs, Json, number_of_users, written
+from discreet.cli.terminal import compilation_notice, progress_bar, say, say_json
 from discreet.runs.seeds import seed_list
 
 if TYPE_CHECKING:
@@ -16,33 +19,41 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="A figure or table; --list names them.", show_default=False)] = "",
-    out: Annotated[
-        Path, typer.Option(help="Folder for runs, table and picture; what is there is not run again.")
-    ] = Path("results/figures"),
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A figure or table; --list names them.", show_default=False, autocompletion=completing.figures
+        ),
+    ] = "",
+    out: Annotated[Path, written("a folder for runs, table and picture; what is there is not run again.")] = Path(
+        "results/figures"
+    ),
     seeds: Annotated[
-        str | None, typer.Option(help="0:10 (half-open), 3, or 1,5,9.", show_default="0:10, quick 0:3")
+        str | None, typer.Option(help="Seeds: 0:10 (half-open), 3, or 1,5,9.", show_default="0:10, quick 0:3")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="About a minute: fewer seeds, sizes and constants.")] = False,
-    episodes: Annotated[
-        str | None, typer.Option(help="Users, several joined by commas.", show_default="the paper's")
-    ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Runs at the same time; -1 uses every core.")] = 1,
-    names: Annotated[bool, typer.Option("--list", help="List the figures and what they claim.")] = False,
+    episodes: Annotated[str | None, number_of_users("several are joined by commas.", "the paper's")] = None,
+    jobs: Jobs = 1,
+    as_json: Json = False,
+    names: Annotated[bool, typer.Option("--list", help="List the names: figures and what they claim.")] = False,
 ) -> None:
     """Make a figure or table of a paper again: table, picture, its claim, and whether it comes out.
+
+    As the paper has it takes up to an hour, with --quick about a minute. Stop it, start it again: it goes on.
 
     [bold]Examples[/bold]
 
     discreet reproduce --list
 
-    discreet reproduce wzcw23-figure-4 --quick
-
-    discreet reproduce qw22-figure-1a --jobs 2          stop it, start it again: it goes on
+    discreet reproduce qw22-figure-1b --quick --seeds 0 --users 20          a first look
     """
     from discreet.runs import figures
 
     if names:
+        if as_json:
+            facts = {each.name: {"title": each.title, "claim": each.claim} for each in figures.FIGURES.values()}
+            say_json({"figures": facts})
+            return
         for each in figures.FIGURES.values():
             say(f"{each.name}: {each.title}. Claim: {each.claim}.")
         return
@@ -56,6 +67,15 @@ def reproduce(
     with compilation_notice(), progress_bar(name, chosen.total(work)) as advance:
         outcome = chosen.make(work, advance)
     made = figures.written(chosen, outcome, out)
+    if as_json:
+        told = {
+            "name": name,
+            "title": chosen.title,
+            "claim": chosen.claim,
+            "rows": [strict(row) for row in outcome.rows],
+        }
+        say_json(told | {"verdicts": list(chosen.judge(outcome.rows)), "written": list(map(str, made))})
+        return
     say(chosen.title)
     say(f"claim: {chosen.claim}")
     say(f"here: {chosen.setting}")
@@ -63,6 +83,13 @@ def reproduce(
     for sentence in chosen.judge(outcome.rows):
         say(sentence)
     say(f"written: {', '.join(map(str, made))}")
+
+
+def strict(row: Row) -> dict[str, Any]:
+    """Values that JSON has."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
+    }
 
 
 def numbers(text: str | None) -> tuple[int, ...]:

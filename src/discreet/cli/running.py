@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from discreet.cli.options import Json, taking
+from discreet.cli.completing import learners
+from discreet.cli.options import Jobs, Json, doubt_delta, taking, written
 from discreet.cli.settings import SETTINGS
-from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, show
+from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, show, warn
 from discreet.runs.seeds import seed_list
 
 if TYPE_CHECKING:
     from discreet.runs.experiment import Experiment, Setting
+    from discreet.runs.forecasts import Forecast
     from discreet.runs.report import Summary
     from discreet.runs.results import RunResult
     from discreet.runs.statistics import Variation
@@ -23,15 +25,23 @@ NOT_A_RELEASE = "simulation: all randomness came from a seed, so this is not a p
 
 Secure = Annotated[bool, typer.Option("--secure", help="Once, without a seed: noise from cryptographic randomness.")]
 Results = Annotated[
-    Path | None, typer.Option(help="Folder for results; seeds that this source left there are not run again.")
+    Path | None, written("a folder for results; seeds that this source left there are not run again.")
 ]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Seeds run at the same time; -1 uses every core.")]
 
 
 @taking(SETTINGS)
 def run(
-    name: Annotated[str, typer.Argument(help="A learner; `discreet algorithms` lists them.", show_default=False)],
-    seeds: Annotated[str | None, typer.Option(help="0:10 (half-open), 3, or 1,5,9.", show_default="0:1")] = None,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A learner; `discreet algorithms` lists them. Or module:name of your own.",
+            show_default=False,
+            autocompletion=learners,
+        ),
+    ],
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds: 0:10 (half-open), 3, or 1,5,9.", show_default="0:1")
+    ] = None,
     secure: Secure = False,
     out: Results = None,
     as_json: Json = False,
@@ -42,29 +52,29 @@ def run(
 
     [bold]Examples[/bold]
 
-    discreet run ucbvi-bernstein                              RiverSwim, 20 000 episodes
+    discreet run ucbvi-bernstein                              RiverSwim, 20 000 users
 
     discreet run dp-ucbvi --pooled --epsilon 1                with joint privacy
 
-    discreet run ucbvi --env two-rooms --pooled --seeds 0:10 --jobs 2
+    discreet run spotlight --pooled --epsilon 1 --env two-rooms --seeds 0:2 --jobs 2
 
-    discreet run oppo --env gym:CliffWalking-v1 --episodes 5000 --json
+    discreet run ucbvi --env gym:FrozenLake-v1 --users 2000 --json
 
-    discreet run ucbvi --seeds 0:20 --out results/            stop it, start it again: it goes on
+    discreet run ucbvi --seeds 0:3 --out results/             stop it, start it again: it goes on
+
+    discreet run spotlight --env mine:mdp --pooled --epsilon 1           your own model, in mine.py
     """
-    from discreet.runs.experiment import Experiment
-
     if secure and seeds is not None:
         raise ValueError("--secure draws fresh randomness, so it takes no --seeds; leave one of the two out")
     if jobs != -1 and jobs < 1:
         raise ValueError(f"--jobs is {jobs}; it must be at least 1, or -1 for every core")
-    experiment = Experiment(name, **settings)
+    experiment = asked_for(name, **settings)
     wanted = [None] if secure else seed_list(seeds or "0:1")
     with compilation_notice():
         setting = prepared(experiment)
         summary = executed(setting, wanted, out, jobs)
     if said := limits_notice(summary.rows):
-        note(f"warning: {said}")
+        warn(said)
     if as_json:
         say_json(document(setting, summary))
         return
@@ -75,6 +85,14 @@ def run(
         say(f"results are in {out}; `discreet plot {out}` draws them")
 
 
+def asked_for(name: str, env: str, **settings: Any) -> Experiment:
+    """The experiment; `module:name` is a learner or a model of one's own, installed or in this folder."""
+    from discreet.runs.sweeps import experiment_of, importable, learner_of, place_of
+
+    importable(Path.cwd())
+    return experiment_of(learner_of(name), place_of(env), settings)
+
+
 def prepared(experiment: Experiment) -> Setting:
     """Build everything but the run, so that whatever is wrong is said before anything is computed."""
     from discreet.privacy.noise import NoiseSource
@@ -83,12 +101,23 @@ def prepared(experiment: Experiment) -> Setting:
 
     setting = Setting.of(experiment)
     Session.open(setting.triple(), setting.problem, NoiseSource.seeded(0), setting.entry.feedback)
-    if setting.problem.private and not (outlook := setting.forecast()).feasible:
-        note(f"warning: {outlook.verdict}")
+    if setting.problem.private and not (outlook := foreseen(setting)).feasible:
+        warn(outlook.verdict)
+    doubt_delta(setting.said.delta, setting.said.episodes)
     return setting
 
 
-def executed(setting: Setting, seeds: Sequence[int | None], out: Path | None, jobs: int) -> Summary:
+def foreseen(setting: Setting) -> Forecast:
+    """Whether its people teach the learner: by the rule, or tried out where the rule leaves it open."""
+    from discreet.runs.rehearsal import doubtful, rehearsed
+
+    law = setting.forecast()
+    return rehearsed(setting, law) if doubtful(setting, law) else law
+
+
+def executed(
+    setting: Setting, seeds: Sequence[int | None], out: Path | None, jobs: int, tell: Callable[[str], None] = note
+) -> Summary:
     """Run the seeds that this source has not left in the folder yet, and summarise all in the order asked for."""
     from discreet import provenance
     from discreet.runs import results
@@ -103,9 +132,9 @@ def executed(setting: Setting, seeds: Sequence[int | None], out: Path | None, jo
         fresh = {seed for seed, row in stored.items() if row.facts.get("source") == provenance.source_digest()}
         rows |= {seed: stored[seed] for seed in seeds if seed in fresh}
         if rows:
-            note(f"{len(rows)} of {len(seeds)} seeds are in {out} already; they are not run again")
+            tell(f"{len(rows)} of {len(seeds)} seeds are in {out} already; they are not run again")
         if stale := len((stored.keys() - fresh) & set(seeds)):
-            note(f"{stale} of {len(seeds)} seeds in {out} come from another version of the source; they are replaced")
+            tell(f"{stale} of {len(seeds)} seeds in {out} come from another version of the source; they are replaced")
 
     def finished(result: RunResult) -> None:
         rows[result.seed] = result
@@ -259,9 +288,10 @@ def guarantee_line(summary: Summary, twin: RunResult | None = None) -> str:
     row, ratio, gap = summary.rows[0], summary.ratio, summary.gap
     parts = [row.guarantee.sentence()]
     if ratio is not None and gap is not None:
-        without, last = "", ""
+        without = last = ""
         if twin is not None and twin.regret_ratio is not None:
-            without, last = f", non-private {twin.regret_ratio:.3g}", f", non-private {twin.final_gap:.3g}"
+            name, last = twin.settings["algorithm"].partition("@")[0], f", non-private {twin.final_gap:.3g}"
+            without = f", non-private {twin.regret_ratio:.3g} ({name})"
         parts.append(f"regret {ratio.mean:.3g} of random{without}; gap of the last policy {gap.mean:.3g}{last}")
     if row.simulation:
         parts.append(NOT_A_RELEASE)
@@ -274,16 +304,27 @@ def plot(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="A .png, .svg or .pdf file.", show_default="FOLDER-regret.png beside the folder"),
+        written("a .png, .svg or .pdf file.", "FOLDER-regret.png beside the folder"),
     ] = None,
+    as_json: Json = False,
 ) -> None:
-    """Draw the learning curves of all results in a folder but those of seeds for tuning."""
+    """Draw the learning curves of all results in a folder but those of seeds for tuning.
+
+    [bold]Examples[/bold]
+
+    discreet plot results/                                    results-regret.png
+
+    discreet plot results/ --out curves.svg
+    """
     from discreet.runs import report
 
     path = report.plot(folder, beside(folder) if out is None else out)
     rows = report.reportable(folder)
     found = report.summaries(rows)
     tell_sources(folder, rows)
+    if as_json:
+        say_json({"picture": str(path), "table": report.table(rows)})
+        return
     show(comparison_table(found))
     say(guarantees(found))
     say(f"learning curves are in {path}")
@@ -309,7 +350,7 @@ def comparison_table(found: list[Summary]) -> Any:
     seeds = sorted({len(summary.rows) for summary in found})
     runs = f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
     title = f"regret, and gap of the last policy, relative to the random policy (1 = learned nothing), {runs} each"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("learner", style="bold", min_width=min(max(len(summary.label) for summary in found), 30))
     for column in ("mean ± sd", "median", "worst", "last gap"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -331,80 +372,3 @@ def guarantees(found: list[Summary]) -> str:
     """The different promises behind a comparison, in words."""
     sentences = dict.fromkeys(summary.guarantee.sentence() for summary in found)
     return "guarantees: " + "; ".join(sentences)
-
-
-#: The demonstration: RiverSwim with six states, counts pooled over steps, and this budget for private learners.
-DEMO_EPSILON = 1.0
-
-
-def demo_experiments(episodes: int) -> list[Experiment]:
-    """Every learner of the catalog that trusts a curator or needs no trust at all."""
-    from discreet.catalog import ALGORITHMS
-    from discreet.runs.experiment import Experiment
-
-    return [
-        Experiment(name, episodes=episodes, pooled=True, epsilon=DEMO_EPSILON if entry.private else None)
-        for name, entry in ALGORITHMS.items()
-        if entry.models[0] == "joint" and entry.runner == "online" and "pooled" in entry.options
-    ]
-
-
-#: People of the demonstration's log swim upstream so often, more than a coin would say and far less than they should.
-DEMO_UPSTREAM = 0.65
-#: In the log: enough to learn from, and few enough to be counted without code that a new machine would compile first.
-DEMO_USERS = 4000
-
-
-def demo_fit(users: int, folder: Path) -> str:
-    """Learn from a log of RiverSwim as people swim it now, leave policy and certificate, and say how good it is.
-
-    dp-apvi: on a new machine nothing needs to be compiled for it that the other learners do not need as well.
-    """
-    import numpy as np
-
-    from discreet.envs import registry
-    from discreet.envs.rewards import RewardLaw
-    from discreet.offline import fitting
-    from discreet.people.episodes import MDPSimulator
-    from discreet.people.logs import LogFormat
-    from discreet.planning import policy_value
-    from discreet.privacy.accounting import Budget
-
-    mdp = registry.make("riverswim", 6, 20, 0)
-    H, S, A = mdp.horizon, mdp.num_states, mdp.num_actions
-    habit = np.tile([1.0 - DEMO_UPSTREAM, DEMO_UPSTREAM], (H, S, 1))
-    log = MDPSimulator(mdp, RewardLaw(), np.random.SeedSequence(0)).rollout(habit, users)
-    budget, form = Budget.pure(DEMO_EPSILON), LogFormat(S, A, H, pooled=True)
-    found = fitting.fit(log, form, budget, algorithm="dp-apvi", seed=0, purpose="demonstration", anyway=True)
-    found.save(folder)
-    worth = fitting.evaluate(found.policy, mdp)
-    return (
-        f"from a log of {users:,} people who earn {policy_value(mdp, habit):.2f} each: a private policy that "
-        f"earns {worth['value']:.2f}, where {worth['value_optimal']:.2f} is best"
-    )
-
-
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the results; pages are put beside it.")] = Path("demo"),
-    episodes: Annotated[int, typer.Option(help="Episodes per run.")] = 20_000,
-    seeds: Annotated[str, typer.Option(help="0:10 (half-open), 3, or 1,5,9.")] = "0:3",
-    jobs: Jobs = 1,
-) -> None:
-    """Compare all learners on RiverSwim and learn a policy from a log; leave a report with learning curves, and the
-    policy with its certificate."""
-    from discreet.cli.showing import reported
-    from discreet.runs import report, results
-
-    wanted = seed_list(seeds)
-    results.prepare(out)
-    with compilation_notice():
-        found = [executed(prepared(experiment), wanted, out, jobs) for experiment in demo_experiments(episodes)]
-        learned = demo_fit(min(episodes, DEMO_USERS), beside(out, "policy"))
-    compared = report.summaries(row for summary in found for row in summary.rows)
-    show(comparison_table(compared))
-    say(guarantees(compared))
-    say(learned)
-    page, _ = reported(out, None)
-    say(f"learning curves, and everything about the runs: {page}")
-    say(f"the policy with its certificate: {beside(out, 'policy') / 'certificate.html'}")
-    say(f"RiverSwim, 6 states, horizon 20, {episodes:,} episodes, counts pooled over steps; {NOT_A_RELEASE}")

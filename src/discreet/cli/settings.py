@@ -5,30 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from typer.core import TyperCommand
-
-from discreet.cli.options import Field
+from discreet.cli import completing
+from discreet.cli.commands import Command
+from discreet.cli.options import PEOPLE, Field
 
 #: All settings but the learner's name, as `discreet run` takes them.
 SETTINGS = {
-    "env": Field(str, "An environment; `discreet envs` lists them.", "riverswim"),
+    "env": Field(
+        str,
+        "An environment; `discreet envs` lists them. Or module:name of your own.",
+        "riverswim",
+        names=completing.environments,
+    ),
     "states": Field(int | None, "Number of states, where it can be chosen."),
     "horizon": Field(int | None, "Steps per episode, where it can be chosen."),
     "instance": Field(int, "Which random environment (this is not the seed of the run).", 0),
     "discount": Field(
         float | None, "Every step is the last with probability 1 - discount, in a state of its own.", shown="1"
     ),
-    "episodes": Field(int, "Episodes; every episode is another user.", 20_000),
+    "episodes": Field(int, "Number of users: every episode is another one.", 20_000, flags=PEOPLE),
     "pooled": Field(bool, "Count over all steps together: the MDP is stationary.", False),
     "allow_pooled": Field(bool, "Printed constants on pooled counts, which no paper has.", False),
     "schedule": Field(str | None, "When to learn: every (episode) or epochs (growing).", shown="epochs"),
     "confidence_scale": Field(
-        float | None, "Factor on the exploration bonus; 1 is the theorem.", shown="the learner's"
+        float | None,
+        "Factor on widths of confidence: on the exploration bonus, where 1 is the theorem.",
+        shown="the learner's",
     ),
     "rate_scale": Field(float | None, "Factor on the learning rate; 1 is the theorem's.", shown="the learner's"),
     "beta": Field(
         float | None,
-        "How often bonuses and widths may fail, divided as in the paper.",
+        "How often bounds may fail: bonuses and widths, divided as in the paper.",
         shown="0.1, in widths of practical constants 0.01; of printed losses XA/K",
     ),
     "reward_law": Field(
@@ -49,16 +56,23 @@ SETTINGS = {
     "bonus": Field(str | None, "bernstein or hoeffding, where the learner has both.", shown="bernstein"),
     "mode": Field(
         str | None,
-        "Constants of plan, bonus and rates: practical (discreet's own learner), or paper (as printed).",
+        "Constants: practical (discreet's own learner), or paper (as printed).",
         shown="practical",
-        flags=("--constants", "--mode"),
+        flags=("--constants",),
     ),
     "noise": Field(
-        str | None, "true (gives the budget), or printed: a paper's scale and what it truly gives.", shown="true"
+        str | None,
+        "Scale of the noise: true (gives the budget), or printed (a paper's, and what it truly gives).",
+        shown="true",
     ),
-    "epsilon": Field(float | None, "Privacy budget per user (private learners), at most 20."),
-    "delta": Field(float, "Above 0: (epsilon, delta), with Gaussian noise or shuffled bits.", 0.0),
-    "rho": Field(float | None, "zCDP budget per user; its epsilon is stated at delta, 1e-6 where none is said."),
+    "epsilon": Field(float | None, "Privacy budget per user, of private learners: at most 20."),
+    "delta": Field(
+        float, "Delta of the budget: above 0 for (epsilon, delta), with Gaussian noise or shuffled bits.", 0.0
+    ),
+    "rho": Field(
+        float | None,
+        "zCDP budget per user, instead of epsilon; its epsilon is stated at delta, 1e-6 where none is said.",
+    ),
     "local_reports": Field(
         str | None,
         "Local model: sampled (one step, unary code) or noise on every counter (laplace, gaussian).",
@@ -69,8 +83,9 @@ SETTINGS = {
     ),
     "model": Field(
         str | None,
-        "Whom users trust: joint (a curator), shuffle (a mixer) or local (nobody).",
+        "Whom users trust: joint (a curator), two-servers, shuffle (a mixer) or local (nobody).",
         shown="the learner's first",
+        names=completing.models,
     ),
     "neighbours": Field(str | None, "replace or zero-out: what one user may change.", shown="replace"),
     "public_initial": Field(
@@ -90,7 +105,7 @@ SETTINGS = {
 }
 
 
-class LearnerCommand(TyperCommand):
+class LearnerCommand(Command):
     """A command whose help, once a learner is named, leaves out the settings that this learner has no use for."""
 
     _useless: frozenset[str] = frozenset()

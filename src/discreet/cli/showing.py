@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from discreet.cli.options import Json, written
 from discreet.cli.settings import SETTINGS
-from discreet.cli.terminal import say
+from discreet.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
     from discreet.runs.results import RunResult
@@ -23,11 +24,12 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The page.", show_default="FOLDER-report.html beside the folder"),
+        written("a page (HTML).", "FOLDER-report.html beside the folder"),
     ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Also put every figure into this folder, as PNG and SVG.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Everything a folder of results says, as one page that needs nothing else: it opens offline, prints, and works
     on a phone.
@@ -37,13 +39,14 @@ def report(
 
     [bold]Examples[/bold]
 
-    discreet run spotlight --pooled --epsilon 1 --seeds 0:5 --out results/
-
     discreet report results/                                      results-report.html
 
     discreet report results/ -o report.html --figures figures/    the figures also as PNG and SVG
     """
     path, made = reported(folder, out, figures)
+    if as_json:
+        say_json({"page": str(path), "figures": list(map(str, made))})
+        return
     if figures is not None:
         say(f"{len(made)} figures are in {figures}")
     say(f"the report is in {path}")
@@ -53,7 +56,9 @@ def explore(
     results: Annotated[
         Path | None, typer.Option(help="A folder of results: its measurements are shown too.", show_default=False)
     ] = None,
-    port: Annotated[int, typer.Option(help="Port on this machine.", show_default="any that is free")] = 0,
+    port: Annotated[
+        int, typer.Option(help="Port to listen on, on this machine.", show_default="any that is free")
+    ] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
     """Move sliders for users, epsilon, sizes and trust, and see what privacy would cost: noise, users needed, and

@@ -7,27 +7,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from discreet.cli.terminal import Commands, compilation_notice, note, progress_bar, say, say_json
+from discreet.cli import completing
+from discreet.cli.commands import command, group
+from discreet.cli.options import Jobs, Json, written
+from discreet.cli.terminal import SAID_NO, compilation_notice, note, progress_bar, say, say_json
 
 if TYPE_CHECKING:
     from discreet.runs.engine import Role
     from discreet.runs.suite.scores import Board, Score
 
-app = typer.Typer(
-    cls=Commands,
-    add_completion=False,
-    rich_markup_mode="rich",
-    no_args_is_help=True,
-    help="Score learners on twelve frozen problems, and compare them.",
+app = group(
+    """Score learners on twelve frozen problems, and compare them.
+
+    [bold]Examples[/bold]
+
+    discreet suite list
+    """
 )
 
 Suite = Annotated[str, typer.Option("--suite", help="A version of the suite.")]
-Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
 
 
-@app.command("list")
+@command(app, "list")
 def problems(version: Suite = "v1", as_json: Json = False) -> None:
-    """List the problems of the suite, with their references."""
+    """List the problems of the suite, with their references.
+
+    [bold]Examples[/bold]
+
+    discreet suite list
+
+    discreet suite list --json
+    """
     from discreet.runs.suite.problems import BUDGETS
     from discreet.runs.suite.reference import described
 
@@ -42,46 +52,55 @@ def problems(version: Suite = "v1", as_json: Json = False) -> None:
         say(f"{model}: ε = {', '.join(f'{epsilon:g}' for epsilon in budgets)}")
 
 
-@app.command("run")
+@command(app, "run")
 def run(
     name: Annotated[
         str,
         typer.Argument(
-            help="A learner, or package.module:learner of your own, installed or in this folder.", show_default=False
+            help="A learner, or package.module:learner of your own, installed or in this folder.",
+            show_default=False,
+            autocompletion=completing.learners,
         ),
     ],
     version: Suite = "v1",
-    out: Annotated[Path, typer.Option(help="Folder for the runs; what is there is not run again.")] = Path(
-        "results/suite"
-    ),
-    problem: Annotated[list[str] | None, typer.Option(help="One axis; may be repeated.", show_default="all")] = None,
+    out: Annotated[Path, written("a folder for the runs; what is there is not run again.")] = Path("results/suite"),
+    problem: Annotated[
+        list[str] | None,
+        typer.Option(help="One axis; may be repeated.", autocompletion=completing.problems, show_default="all"),
+    ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="A trust model; may be repeated.", show_default="all it has")
+        list[str] | None,
+        typer.Option(
+            help="Whom users trust: joint, two-servers, shuffle or local; may be repeated.",
+            autocompletion=completing.models,
+            show_default="all it has",
+        ),
     ] = None,
     epsilon: Annotated[
-        list[float] | None, typer.Option(help="A budget; may be repeated.", show_default="three per model")
+        list[float] | None,
+        typer.Option(help="Privacy budget per user; may be repeated.", show_default="three per model"),
     ] = None,
     runs: Annotated[int, typer.Option(min=1, max=10, help="Runs per budget, each on its own instance.")] = 5,
-    tuning: Annotated[
-        bool, typer.Option("--tuning", help="The instances and seeds for choosing constants; never reported.")
-    ] = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Runs at the same time; -1 uses every core.")] = 1,
+    only: Annotated[
+        str, typer.Option(help="Seeds of one role: reporting, or tuning (to choose constants; never reported).")
+    ] = "reporting",
+    jobs: Jobs = 1,
     as_json: Json = False,
 ) -> None:
     """Run a learner on the suite, and print one score per axis.
 
     A score of 1 is a strong learner without privacy, 0 is acting at random. Runs are kept in a folder, so that a
-    stopped suite goes on; `discreet suite compare FOLDER -o page.html` compares all learners in it.
+    stopped suite goes on; `discreet suite compare FOLDER -o page.html` compares all learners in it. Without options
+    these are twelve problems at three budgets: give it --jobs and an hour. Choose constants with --only tuning, and
+    only there.
 
     [bold]Examples[/bold]
 
-    discreet suite run spotlight --model joint --jobs 2
+    discreet suite run spotlight --problem one-step --problem rewards --model joint --epsilon 1 --runs 1
 
-    discreet suite run spotlight --problem grid --problem queue --epsilon 1
+    discreet suite run mine:learner --problem one-step --epsilon 1 --runs 1             a learner in mine.py
 
-    discreet suite run mypackage.learners:mine --out results/suite
-
-    discreet suite run spotlight --tuning --out results/tuning        choose constants here, and only here
+    discreet suite run spotlight --only tuning --out tuning --problem one-step --epsilon 1 --runs 1
     """
     from discreet.runs import results
     from discreet.runs.engine import run_cells
@@ -90,7 +109,7 @@ def run(
     from discreet.runs.suite.scores import board, scored
     from discreet.runs.sweeps import importable, learner_of
 
-    role: Role = "tuning" if tuning else "reporting"
+    role: Role = role_of(only)
     importable(Path.cwd())
     learner = learner_of(name)
     with compilation_notice():
@@ -112,18 +131,20 @@ def run(
         for sentence in refusals(asked):
             note(sentence)
     for failure in outcome.failed:
-        note(f"failed: {failure.cell.id}: {failure.error}")
+        note(f"failed: {failure.cell.id}: {failure.error}", always=True)
     if outcome.failed:
-        raise typer.Exit(1)
+        raise typer.Exit(SAID_NO)
 
 
-@app.command("compare")
+@command(app, "compare")
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders that `suite run` has written.", show_default=False)],
     version: Suite = "v1",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write one page (HTML).")] = None,
+    out: Annotated[Path | None, written("a page (HTML).", False)] = None,
     ours: Annotated[bool, typer.Option("--ours/--no-ours", help="Compare with the scores of discreet's own.")] = True,
-    csv: Annotated[Path | None, typer.Option(help="Write the scored runs as a table.")] = None,
+    table: Annotated[
+        Path | None, typer.Option("--scores", help="Also write the scored runs to this CSV file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare learners: one score per axis, with intervals, best first.
@@ -143,8 +164,8 @@ def compare(
             f"there are no runs of suite {version} in {', '.join(map(str, folders))}; make some with "
             f"`discreet suite run NAME --out {folders[0]}`"
         )
-    if csv is not None:
-        scores.write(runs, csv)
+    if table is not None:
+        scores.write(runs, table)
     measured = {run.contender for run in runs}
     if ours:
         runs += [run for run in scores.published(version) if run.contender not in measured]
@@ -158,6 +179,14 @@ def compare(
         say_json(document(version, "reporting", found, ()))
         return
     say(summary(found, version))
+
+
+def role_of(text: str) -> Role:
+    if text == "tuning":
+        return "tuning"
+    if text == "reporting":
+        return "reporting"
+    raise ValueError(f"--only is {text!r}; it must be reporting or tuning")
 
 
 def document(version: str, role: str, found: Board, asked: Any) -> dict[str, Any]:

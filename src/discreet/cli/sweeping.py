@@ -12,29 +12,35 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from discreet.cli.completing import learners
+from discreet.cli.options import Jobs, Json, written
 from discreet.cli.running import NOT_A_RELEASE, tell_sources
-from discreet.cli.terminal import compilation_notice, note, progress_bar, say, say_json, show, watched
+from discreet.cli.terminal import SAID_NO, compilation_notice, note, progress_bar, say, say_json, show, watched
 
 if TYPE_CHECKING:
     from discreet.runs.engine import Cell, Outcome, Progress, Stored
     from discreet.runs.sweeps import Sweep
 
-FAILED = 1
-
 
 def sweep(
     file: Annotated[Path, typer.Argument(help="A sweep: a file of TOML.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="Folder for the results, which holds nothing else.", show_default=False)],
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Cells at the same time; -1 uses every core.")] = 1,
+    out: Annotated[Path, written("a folder for results, which holds nothing else.", False)],
+    jobs: Jobs = 1,
     backend: Annotated[str, typer.Option(help="loky (this machine), dask or ray.")] = "loky",
     address: Annotated[
         str | None, typer.Option(help="Of a Dask scheduler or a Ray cluster.", show_default="one is started here")
     ] = None,
-    only: Annotated[str | None, typer.Option(help="tuning or reporting: the seeds of one role.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be computed, and leave.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
+    only: Annotated[
+        str | None, typer.Option(help="Seeds of one role: tuning or reporting.", show_default="both")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen, and leave: nothing is computed.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Run algorithms × environments × epsilon × users × sizes × seeds. Stop it, start it again: it goes on.
+
+    On a cluster: --backend dask --address tcp://scheduler:8786.
 
     [bold]A sweep[/bold] (lists are axes; `users` are episodes; every option of `discreet run` is a key)
 
@@ -56,8 +62,6 @@ def sweep(
 
     discreet sweep sweep.toml --out results/ --only tuning       first choose constants
 
-    discreet sweep sweep.toml --out results/ --backend dask --address tcp://scheduler:8786
-
     discreet results results/                                    tables of it
     """
     from discreet.runs import engine, report, results, sweeps
@@ -75,6 +79,8 @@ def sweep(
     if dry_run:
         if as_json:
             say_json({"cells": [cell.id for cell in cells], "stored": [c.id for c in cells if stored.has(c)]})
+        else:
+            say(f"{sum(not stored.has(cell) for cell in cells)} of {len(cells)} cells would be computed")
         return
     with compilation_notice(), told(cells) as progress:
         outcome = sweeps.run_cells(cells, out, jobs, backend, progress, address)  # type: ignore[arg-type]
@@ -89,10 +95,13 @@ def sweep(
         say(f"{len(outcome.done)} cells computed, {len(outcome.reused)} were there, {len(outcome.failed)} failed")
         say(f"results are in {out}; `discreet results {out}` shows them; {NOT_A_RELEASE}")
     for failure in outcome.failed[:10]:
-        note(f"failed: {failure.cell.id}: {failure.error}")
+        note(f"failed: {failure.cell.id}: {failure.error}", always=True)
     if outcome.failed:
-        note(f"what happened is in {engine.desk(out)}; the same command tries {len(outcome.failed)} cells again")
-        raise typer.Exit(FAILED)
+        note(
+            f"what happened is in {engine.desk(out)}; the same command tries {len(outcome.failed)} cells again",
+            always=True,
+        )
+        raise typer.Exit(SAID_NO)
 
 
 def say_plan(planned: Sweep, cells: Sequence[Cell], stored: Stored, out: Path) -> None:
@@ -162,14 +171,17 @@ def results(
     folder: Annotated[Path, typer.Argument(help="A folder of results.", show_default=False)],
     sql: Annotated[str | None, typer.Option(help="A query of DuckDB over the table `results`.")] = None,
     against: Annotated[
-        str | None, typer.Option(help="A learner: differences at equal seeds, and how often others are better.")
+        str | None,
+        typer.Option(
+            help="A learner: differences at equal seeds, and how often others are better.", autocompletion=learners
+        ),
     ] = None,
-    role: Annotated[str, typer.Option(help="reporting, or tuning to look at what constants were chosen with.")] = (
-        "reporting"
-    ),
+    only: Annotated[
+        str, typer.Option(help="Seeds of one role: reporting, or tuning (what constants were chosen with).")
+    ] = "reporting",
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
     as_latex: Annotated[bool, typer.Option("--latex", help="Print the table as LaTeX (booktabs).")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Tables of stored results: regret ratio and gap of the last policy, over seeds and environments.
 
@@ -180,11 +192,11 @@ def results(
 
     discreet results results/
 
-    discreet results results/ --against dp-ucbvi               paired differences, probability of improvement
+    discreet results results/ --against ucbvi                  paired differences, probability of improvement
 
     discreet results results/ --sql "select algorithm, epsilon, avg(final_gap) from results group by all"
 
-    discreet results results/ --csv > table.csv                also --latex, --json
+    discreet results results/ --csv                            also --latex, --json
 
     discreet results results/ --sql "describe results"         the columns
     """
@@ -194,17 +206,17 @@ def results(
 
     if as_csv + as_latex + as_json > 1:
         raise ValueError("--csv, --latex and --json exclude each other; leave all but one out")
-    if role not in ROLES:
-        raise ValueError(f"--role is {role!r}; choose one of {', '.join(ROLES)}")
-    if sql is not None and (against is not None or role != "reporting"):
-        raise ValueError("--sql sees every run; say what you want of them there, and leave --against and --role out")
-    heading, names = title(role), None
+    if only not in ROLES:
+        raise ValueError(f"--only is {only!r}; choose one of {', '.join(ROLES)}")
+    if sql is not None and (against is not None or only != "reporting"):
+        raise ValueError("--sql sees every run; say what you want of them there, and leave --against and --only out")
+    heading, names = title(only), None
     if sql is not None:
         (names, lines), heading = queried(folder, sql), ""
     else:
-        rows = report.reportable(folder) if role == "reporting" else report.of_role(store.read(folder), role)
+        rows = report.reportable(folder) if only == "reporting" else report.of_role(store.read(folder), only)
         if not rows:
-            raise ValueError(f"there are no seeds for {role} in {str(folder)!r}; leave --role out")
+            raise ValueError(f"there are no seeds for {only} in {str(folder)!r}; leave --only out")
         tell_sources(folder, rows)
         lines = report.table(rows) if against is None else report.against(rows, against)
         if against is not None:
@@ -214,7 +226,7 @@ def results(
                 )
             heading = "regret ratio minus theirs at equal seeds (below 0 is better), with 95 % intervals"
     if as_json:
-        say_json({"role": None if sql else role, "table": _strict(lines)})
+        say_json({"role": None if sql else only, "table": _strict(lines)})
     elif as_csv:
         say(csv_text(lines, names).rstrip("\n"))
     elif as_latex:

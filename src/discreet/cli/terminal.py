@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
+import re
 import sys
 import time
 import traceback
@@ -14,6 +16,8 @@ from typing import Any, NoReturn
 from rich.console import Console
 from typer.core import TyperGroup
 
+#: Exit codes; 74 is that of a server whose store has failed.
+SAID_NO = 1
 WRONG_INPUT = 2
 INTERRUPTED = 130
 NOBODY_READS = 141
@@ -42,9 +46,24 @@ def show(renderable: Any, wide: bool = False) -> None:
     console.print(renderable)
 
 
-def note(text: str) -> None:
-    """To standard error: everything that is not a result."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+_hushed = False
+
+
+def hush(quiet: bool) -> None:
+    """Whether this command is to say its result only."""
+    global _hushed
+    _hushed = quiet
+
+
+def note(text: str, always: bool = False) -> None:
+    """To standard error: everything that is not a result; with `--quiet` only what must `always` be heard."""
+    if always or not _hushed:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+
+
+def warn(text: str) -> None:
+    """To standard error, whoever listens."""
+    note(f"warning: {text}", always=True)
 
 
 def say_json(document: Mapping[str, Any]) -> None:
@@ -74,6 +93,20 @@ class Commands(TyperGroup):
             sys.exit(status)
         return status
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """A misspelt command is answered with the nearest one."""
+        if args and self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 2)
+            raise ValueError(_unknown("option" if args[0].startswith("-") else "command", args[0], near, ctx))
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """A group of commands without one shows its help."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            ctx.get_help()
+            raise SystemExit(WRONG_INPUT)
+        return super().parse_args(ctx, args)
+
     def invoke(self, context: Any) -> Any:
         """What typer would end without a word is passed on."""
         try:
@@ -98,12 +131,12 @@ def _leave(error: BaseException, arguments: Sequence[str]) -> NoReturn:
         sys.exit(NOBODY_READS)
     if interrupted(error):
         kept = [KEPT[name] for name in arguments[:1] if name in KEPT]
-        note("; ".join(["interrupted", *kept, *notes(error)]))
+        note("; ".join(["interrupted", *kept, *notes(error)]), always=True)
         sys.exit(INTERRUPTED)
     sentence = mistake(error)
     if sentence is None:
         raise error
-    note(f"Error: {'; '.join([sentence, *notes(error)])}")
+    note(f"Error: {'; '.join([sentence, *notes(error)])}", always=True)
     sys.exit(WRONG_INPUT)
 
 
@@ -124,8 +157,15 @@ def mistake(error: BaseException) -> str | None:
     modules raised it to refuse an input (numpy and the like raise them for other reasons). None of the sentences says
     what a file holds.
     """
+    if hasattr(error, "possibilities"):
+        return _unknown("option", error.option_name, error.possibilities or (), getattr(error, "ctx", None))  # type: ignore[attr-defined]
+    if type(error).__name__ == "Abort":
+        return "nothing was done, for nobody answered"
+    if hasattr(error, "param_type") and (lacks := getattr(error, "param", None)) is not None:
+        what = f"the argument {lacks.name.upper()}" if lacks.param_type_name == "argument" else lacks.opts[0]
+        return f"{what} is missing ({lacks.help.rstrip('.')})"
     if hasattr(error, "format_message"):
-        return str(error.format_message())
+        return _plain(str(error.format_message()))
     if isinstance(error, UnicodeDecodeError):
         return f"a file is not text in {error.encoding} (byte {error.start}); save it as UTF-8"
     if isinstance(error, MemoryError):
@@ -140,9 +180,29 @@ def mistake(error: BaseException) -> str | None:
     return None
 
 
+def _plain(text: str) -> str:
+    """What is wrong with a value, in our words where the parser of the command line has others."""
+    found = re.match(r"Invalid value for '(.*?)'.*: Input should be (?:a valid |one of )?(.*?)(?:, unable.*)?$", text)
+    return text if found is None else f"{found[1]} has a wrong value; it must be {_kind(found[2])}"
+
+
+def _kind(words: str) -> str:
+    names = {"number": "a number", "integer": "a whole number", "boolean": "yes or no"}
+    return names.get(words, words)
+
+
+def _unknown(what: str, name: str, near: Sequence[str], context: Any) -> str:
+    """That there is no such thing, and what may have been meant: first of all what begins like it."""
+    if context is not None and what == "option":
+        near = [said for option in context.command.params for said in option.opts if said.startswith(name)] or near
+    if near:
+        return f"there is no {what} {name}; did you mean {' or '.join(list(near)[:2])}?"
+    return f"there is no {what} {name}; `{'discreet' if context is None else context.command_path} --help` lists them"
+
+
 def watched() -> bool:
     """Whether somebody sees the bar."""
-    return Console(stderr=True).is_terminal
+    return Console(stderr=True).is_terminal and not _hushed
 
 
 @contextmanager
@@ -152,7 +212,7 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
 
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not watched()) as bar:
         task = bar.add_task(description, total=total)
         waiting, shown = 0, time.monotonic()
 
@@ -170,11 +230,10 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
 @contextmanager
 def working(text: str) -> Iterator[None]:
     """A spinner on standard error while something takes long; none where nobody watches."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not watched():
         yield
         return
-    with console.status(f"{text} …"):
+    with Console(stderr=True).status(f"{text} …"):
         yield
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from discreet.cli.options import Instance, Json, NeighboursOption, one_of
-from discreet.cli.terminal import note, say, say_json, show
+from discreet.cli import completing
+from discreet.cli.options import Instance, Json, NeighboursOption, number_of_users, one_of, own_or_named
+from discreet.cli.terminal import say, say_json, show
 
 if TYPE_CHECKING:
     from discreet.problem import Moments
@@ -18,39 +19,56 @@ if TYPE_CHECKING:
 
 
 def bound(
-    name: Annotated[str, typer.Argument(help="A learner of the papers; --list names them.", show_default=False)] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A learner of the papers; --list names them.", show_default=False, autocompletion=completing.theorems
+        ),
+    ] = "",
     epsilon: Annotated[float, typer.Option(help="Privacy budget per user.")] = 1.0,
     env: Annotated[
-        str | None, typer.Option(help="An environment, whose C_M, coverage and tails are then read too.")
+        str | None,
+        typer.Option(
+            help="An environment, whose C_M, coverage and tails are then read too; or module:name of your own.",
+            autocompletion=completing.environments,
+        ),
     ] = None,
     states: Annotated[int | None, typer.Option(help="Number of states.", show_default="6")] = None,
     actions: Annotated[int | None, typer.Option(help="Number of actions.", show_default="2")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps per episode.", show_default="20")] = None,
     instance: Instance = 0,
-    episodes: Annotated[int, typer.Option(help="Episodes, each another user; for logs, their number.")] = 20_000,
+    episodes: Annotated[int, number_of_users("every episode is another one; of a log, how many it has.")] = 20_000,
     delta: Annotated[
         float | None,
-        typer.Option(help="Above 0: (epsilon, delta).", show_default="0, or 1e-6 where pure epsilon has no form"),
+        typer.Option(
+            help="Delta of the budget: above 0 for (epsilon, delta).",
+            show_default="0, or 1e-6 where pure epsilon has no form",
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="joint, local or shuffle.", show_default="the learner's first")
+        str | None,
+        typer.Option(
+            help="Whom users trust: joint, local or shuffle.",
+            autocompletion=completing.models,
+            show_default="the learner's first",
+        ),
     ] = None,
     neighbours: NeighboursOption = "replace",
-    beta: Annotated[float, typer.Option(help="Failure probability of the theorem and of the errors.")] = 0.1,
+    beta: Annotated[float, typer.Option(help="How often bounds may fail: the theorem, and the errors in it.")] = 0.1,
     moment_order: Annotated[
-        float | None, typer.Option(help="Heavy tails: v of E|r|^(1+v).", show_default="1")
+        float | None, typer.Option(help="Heavy tails: v of E|r|^(1+v), in (0, 1].", show_default="1")
     ] = None,
     moment_bound: Annotated[
-        float | None, typer.Option(help="Heavy tails: u, a bound on that moment.", show_default="1, or the law's")
+        float | None, typer.Option(help="Heavy tails: public bound u on E|r|^(1+v).", show_default="1, or the law's")
     ] = None,
     mean_bound: Annotated[
-        float | None, typer.Option(help="Heavy tails: τ, a bound on |mean reward|.", show_default="1, or the law's")
+        float | None, typer.Option(help="Heavy tails: public bound on |mean reward|.", show_default="1, or the law's")
     ] = None,
     results: Annotated[
-        Path | None, typer.Option(help="A folder of `discreet run … --out`: bounds beside what was measured.")
+        Path | None, typer.Option(help="A folder of results: bounds beside what was measured.")
     ] = None,
     as_json: Json = False,
-    names: Annotated[bool, typer.Option("--list", help="List the learners and their theorems.")] = False,
+    names: Annotated[bool, typer.Option("--list", help="List the names: learners and their theorems.")] = False,
 ) -> None:
     """What the theorems on a learner promise, as numbers: upper and lower bounds, E, C_M, coverage, burn-in.
 
@@ -65,6 +83,8 @@ def bound(
     discreet bound dp-apvi --env riverswim --epsilon 1 --delta 1e-6 --episodes 100000
 
     discreet bound --results results/            every stored run beside its theorems
+
+    discreet bound --list
     """
     if names:
         list_theorems(as_json)
@@ -77,9 +97,10 @@ def bound(
     from discreet.runs import bounds
 
     moments = _moments(moment_order, moment_bound, mean_bound, env)
+    place, instance = (None, instance) if env is None else own_or_named(env, instance)
     found = bounds.case(
         name,
-        env=env,
+        env=place,
         states=states,
         actions=actions,
         horizon=horizon,
@@ -213,7 +234,7 @@ def compare(folder: Path, name: str | None, beta: float, as_json: bool) -> None:
         say_json({"comparisons": [comparison_json(each) for each in found]})
         return
     if not found:
-        note(f"no theorem speaks of a run in {folder}{f' by {name}' if name else ''}")
+        say(f"no theorem speaks of a run in {folder}{f' by {name}' if name else ''}")
         return
     for each in found:
         show(comparison_table(each))

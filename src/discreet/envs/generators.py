@@ -72,6 +72,35 @@ def dense(S: int, A: int, H: int) -> Callable[[int], FiniteMDP]:
     return build
 
 
+def lognormal(S: int, paying: float, A: int = 3, H: int = 12) -> Callable[[int], FiniteMDP]:
+    """Every successor possible, with weights e^{1.5·N(0, 1)}; so many of the cells pay."""
+
+    def build(i: int) -> FiniteMDP:
+        rng = _rng("lognormal", i)
+        weights = np.exp(rng.normal(0.0, 1.5, (S, A, S)))
+        r = rng.uniform(0.3 if paying < 1.0 else 0.0, 1.0, (S, A)) * (rng.random((S, A)) < paying)
+        return _mdp(weights / weights.sum(axis=2, keepdims=True), r, _first(S), H)
+
+    return build
+
+
+def jumps(S: int, A: int = 3, H: int = 15) -> Callable[[int], FiniteMDP]:
+    """On a ring, half of the steps are short and half go anywhere, rather to popular places; some places pay."""
+
+    def build(i: int) -> FiniteMDP:
+        rng = _rng("jumps", i)
+        popular, P = rng.gamma(0.7, size=S), np.zeros((S, A, S))
+        for s in range(S):
+            for a in range(A):
+                far, near, share = popular * rng.gamma(1.0, size=S), rng.dirichlet(np.ones(5)), rng.uniform(0.3, 0.7)
+                P[s, a] = (1.0 - share) * far / far.sum()
+                P[s, a, (s + np.arange(-2, 3)) % S] += share * near
+        r = rng.random((S, 1)) * rng.uniform(0.5, 1.0, (S, A)) * (rng.random((S, 1)) < 0.3)
+        return _mdp(P, r, _first(S), H)
+
+    return build
+
+
 def bandit(S: int, A: int) -> Callable[[int], FiniteMDP]:
     """One step from a random context."""
 
@@ -124,6 +153,23 @@ def lure(S: int, H: int = 20) -> Callable[[int], FiniteMDP]:
             P[s, 1 - ahead[s], 0] = 1.0
             r[s, 1 - ahead[s]] = sure
         r[S - 1, ahead[S - 1]] = 1.0
+        return _mdp(P, r, _first(S), H)
+
+    return build
+
+
+def ladder(S: int, H: int = 20) -> Callable[[int], FiniteMDP]:
+    """One action climbs, the other one pays a little and falls to any rung below; sometimes the other one happens."""
+
+    def build(i: int) -> FiniteMDP:
+        rng = _rng("ladder", i)
+        P, r = np.zeros((S, 2, S)), np.zeros((S, 2))
+        climb, slip, sure = rng.integers(2, size=S), rng.uniform(0.1, 0.3), rng.uniform(0.1, 0.3)
+        for s in range(S):
+            for a, chance in ((climb[s], 1.0 - slip), (1 - climb[s], slip)):
+                P[s, a, : s + 1] += (1.0 - chance) / (s + 1)
+                P[s, a, min(s + 1, S - 1)] += chance
+                r[s, a] = (1.0 - chance) * sure + chance * float(s == S - 1)
         return _mdp(P, r, _first(S), H)
 
     return build
@@ -288,6 +334,32 @@ def swapping(S: int, H: int, switches: int) -> Callable[[int], FiniteMDP]:
         )
 
     return build
+
+
+def segments(S: int, H: int, switches: int) -> Callable[[int], FiniteMDP]:
+    """Everything is drawn anew at random steps, and stays in between; half of the cells pay."""
+
+    def build(i: int) -> FiniteMDP:
+        rng = _rng("segments", i)
+        cuts = np.sort(rng.choice(np.arange(1, H), switches, replace=False))
+        which = np.searchsorted(cuts, np.arange(H), side="right")
+        shape = switches + 1, S, 2
+        rows = rng.dirichlet(np.full(S, 0.3), size=shape)
+        rewards = rng.random(shape) * (rng.random(shape) < 0.5)
+        return FiniteMDP(rows[which], rewards[which], _first(S), H)
+
+    return build
+
+
+def exceptions(i: int) -> FiniteMDP:
+    """The same at all steps, but for six cells (h, s, a)."""
+    rng = _rng("partly", i)
+    mdp = dense(4, 2, 10)(i).staged()
+    rows, rewards = mdp.transitions.copy(), 0.5 * mdp.rewards
+    for _ in range(6):
+        cell = tuple(int(rng.integers(n)) for n in (10, 4, 2))
+        rewards[cell], rows[cell] = rng.random(), rng.dirichlet(np.full(4, 0.3))
+    return FiniteMDP(rows, rewards, mdp.initial, 10)
 
 
 def nonstationary(i: int) -> FiniteMDP:

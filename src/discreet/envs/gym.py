@@ -62,13 +62,14 @@ def from_gymnasium(env: AnyEnv | str, horizon: int) -> FiniteMDP:
     table: Any = getattr(opened.unwrapped, "P", None)
     if table is None:
         raise ValueError(
-            f"{_label(opened)} has no readable table `P` of transitions; expected a toy-text environment "
-            f"(others can be learned on through `GymnasiumSimulator`)"
+            f"{_label(opened)} has no table `P` of transitions, P[s][a] = [(probability, s', reward, done), …], from "
+            f"which regret could be computed; discreet.learn learns on it without one"
         )
     start = getattr(opened.unwrapped, "initial_state_distrib", None)
     if start is None:
         raise ValueError(
-            f"{_label(opened)} has no `initial_state_distrib`; the start of its episodes is not readable"
+            f"{_label(opened)} does not say where episodes start; expected `initial_state_distrib`, one probability "
+            f"per state, beside its table `P`"
         )
     entries = [
         (s, a, float(p), int(successor) - first, float(reward), bool(done))

@@ -437,10 +437,16 @@ def is_gymnasium(env: object) -> bool:
     )
 
 
+def brief(thing: object) -> str:
+    """What was given, for a sentence: itself, or its kind where that would be a page."""
+    shown = repr(thing)
+    return shown if len(shown) <= 60 and "\n" not in shown else f"a {type(thing).__name__}"
+
+
 def model_of(env: object, horizon: int | None) -> FiniteMDP:
     """The exact model of a Gymnasium environment with a table `P`."""
     if not is_gymnasium(env):
-        raise ValueError(f"the environment is {env!r}; expected a name, a FiniteMDP or a Gymnasium environment")
+        raise ValueError(f"the environment is {brief(env)}; expected a name, a FiniteMDP or a Gymnasium environment")
     from discreet.envs.gym import from_gymnasium
 
     model = from_gymnasium(env, GYM_HORIZON if horizon is None else horizon)  # type: ignore[arg-type]
@@ -465,8 +471,8 @@ def spec(name: str | FiniteMDP) -> EnvSpec:
         return ENVIRONMENTS[name]
     near = difflib.get_close_matches(name, ENVIRONMENTS, n=1, cutoff=0.0)[0]
     sentence = (
-        f"unknown environment {name!r}; did you mean {near!r}? Known are {', '.join(sorted(ENVIRONMENTS))} "
-        f"and {GYM_PREFIX}ENV_ID for Gymnasium's toy-text environments"
+        f"unknown environment {name!r}; did you mean {near!r}? Known are {', '.join(sorted(ENVIRONMENTS))}, "
+        f"{GYM_PREFIX}ENV_ID for Gymnasium's toy-text environments, and module:name for a model of your own"
     )
     raise ValueError("; ".join([sentence, *failures]))
 

@@ -238,7 +238,7 @@ def adversarial_coverage() -> FiniteMDP:
 
 def favouring(mdp: FiniteMDP, action: int, probability: float) -> Floats:
     """The policy (H, S, A) that plays `action` with `probability` and the other actions equally often."""
-    H, S, A = mdp.horizon, mdp.num_states, mdp.num_actions
+    H, S, A = mdp.shape
     if not 0 <= action < A:
         raise ValueError(f"action is {action}; it must lie in 0..{A - 1}")
     if not 0 <= probability <= 1 or (A == 1 and probability != 1):
@@ -250,7 +250,7 @@ def favouring(mdp: FiniteMDP, action: int, probability: float) -> Floats:
 
 def uniform(mdp: FiniteMDP) -> Floats:
     """The policy (H, S, A) that plays all actions equally often."""
-    return np.full((mdp.horizon, mdp.num_states, mdp.num_actions), 1.0 / mdp.num_actions)
+    return np.full(mdp.shape, 1.0 / mdp.num_actions)
 
 
 # Hard instances for heavy-tailed rewards -----------------------------------------------------------

@@ -424,9 +424,12 @@ def spent(guarantee: Guarantee) -> list[str]:
             f", δ = {entry.delta:.4g}" if entry.delta else ""
         )
         times = "one noisy value" if entry.uses == 1 else f"{entry.uses} noisy values"
+        # Sums of rewards are counted in whole units so small that their numbers say nothing without the word.
+        digits, unit = (",.0f", " units of its grid") if entry.sensitivity >= 2**12 else (",.4g", "")
         lines.append(
-            f"{entry.statistic}: one user moves it by at most {entry.sensitivity:,.4g} ({entry.norm.upper()}) and "
-            f"enters {times}; {noise} (scale {entry.scale:,.4g}) hides that, at a cost of {cost}."
+            f"{entry.statistic}: one user moves it by at most {entry.sensitivity:{digits}}{unit} "
+            f"({entry.norm.upper()}) and enters {times}; {noise} (scale {entry.scale:{digits}}) hides that, at a "
+            f"cost of {cost}."
         )
     return lines
 
@@ -485,7 +488,12 @@ def _origin(
         f"<h3>Written with</h3>{facts(versions)}"
         f"<h3>As it was called</h3><pre>{escaped(chr(10).join(told) or 'not recorded')}</pre>"
         + (f"<h3>Commands that repeat it</h3><pre>{escaped(chr(10).join(repeat))}</pre>" if repeat else "")
-        + (f"<p>Made in Python, of objects that no command names: {escaped('; '.join(own))}.</p>" if own else "")
+        + (
+            f"<p>With a model or a learner of one’s own, which only what was called above makes again: "
+            f"{escaped('; '.join(own))}.</p>"
+            if own
+            else ""
+        )
         + f"<h3>This page</h3>{facts(made_by)}"
     )
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from numbers import Real
 from typing import Any, Literal, NamedTuple, get_args
 
 Trust = Literal["joint", "two-servers", "local", "shuffle", "central", "none"]
@@ -36,24 +37,43 @@ _GAUSSIAN = ("gaussian", "discrete-gaussian")
 _LAPLACE = ("laplace", "discrete-laplace")
 
 
+def _check_number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{name} is {value!r}; it must be a number")
+
+
 def _check_epsilon(epsilon: float) -> None:
+    _check_number("epsilon", epsilon)
     if not epsilon > 0.0:
-        raise ValueError(f"epsilon must be positive (or infinite, for no privacy), got {epsilon}.")
+        raise ValueError(f"epsilon is {epsilon:g}; it must be positive (or infinite, for no privacy)")
 
 
 def _check_rho(rho: float) -> None:
+    _check_number("rho", rho)
     if not rho > 0.0:
-        raise ValueError(f"rho must be positive, got {rho}.")
+        raise ValueError(f"rho is {rho:g}; it must be positive")
 
 
 def _check_delta(delta: float) -> None:
+    _check_number("delta", delta)
     if not 0.0 <= delta < 1.0:
-        raise ValueError(f"delta must lie in [0, 1), got {delta}.")
+        raise ValueError(f"delta is {delta:g}; it must be at least 0 and below 1")
 
 
 def _check_target_delta(delta: float) -> None:
+    _check_number("delta", delta)
     if not 0.0 < delta < 1.0:
-        raise ValueError(f"A conversion to (epsilon, delta) needs 0 < delta < 1, got {delta}.")
+        raise ValueError(f"delta is {delta:g}; it must lie strictly between 0 and 1")
+
+
+def doubt_about(delta: float, users: int) -> str | None:
+    """Why a δ promises little, or None: whoever shows one person in 1/δ as she is keeps to (0, δ)."""
+    if not (delta < 1.0 <= delta * users):
+        return None
+    return (
+        f"delta is {delta:g}: to publish {delta * users:,.3g} of {users:,} people as they are would keep to it; "
+        f"take one far below {1.0 / users:.1g}"
+    )
 
 
 def _check_count(name: str, count: int) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from discreet.device.bits import BitEncoder
+from discreet.device.encoders import Form
+from discreet.mdp import Ints
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
@@ -44,3 +48,33 @@ class Privatizer(Protocol[Release]):
     """Configuration only: a budget and a mechanism."""
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> Stream[Release]: ...
+
+
+class Sealed(NamedTuple):
+    """An epoch that was released: under which plan, for how many people, and its noisy whole numbers; none where its
+    people are released together with those of the next epoch."""
+
+    plan: Plan
+    users: int
+    values: Ints
+
+
+@runtime_checkable
+class Deployable(Protocol[Release]):
+    """A privatizer whose epochs can be collected from people one by one: three pure functions, which its stream uses
+    as well, so that a simulation and a deployment run the same code. What a message adds is `Encoder.entries`."""
+
+    def form(self, spec: CountSpec, plan: Plan, users: int) -> Form | BitEncoder:
+        """What so many people who follow a plan are asked to send; bits go through a shuffler, each sealed."""
+        ...
+
+    def seal(self, spec: CountSpec, form: Form, tally: Ints, users: int, silent: int, noise: NoiseSource) -> Ints:
+        """The sums of an epoch of so many people, of whom `silent` sent nothing, with all noise that they get.
+
+        Drawn once: whoever seals keeps the result and forgets the tally in the same breath.
+        """
+        ...
+
+    def released(self, spec: CountSpec, num_episodes: int, sealed: Sequence[Sealed]) -> Release:
+        """What a learner sees after these epochs, of at most so many people: a function of what was published."""
+        ...

@@ -21,7 +21,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PrivateRegression:
-    """Σψψᵀ and Σψy for every target, noisy; widths bound the noise with probability 1 − beta each.
+    """Σψψᵀ and Σψy for every target, noisy; the width bounds the matrix's noise with probability 1 − beta.
 
     What was summed is not quite ψ and y: ψ was moved by at most `feature_rounding`, y by `target_rounding`.
     """
@@ -29,7 +29,6 @@ class PrivateRegression:
     matrix: Floats  # (d, d), symmetric
     vectors: tuple[Floats, ...]
     matrix_width: float  # in operator norm
-    vector_widths: tuple[float, ...]
     num_users: int
     matrix_deviation: float = 0.0  # of the noise off the diagonal
     vector_deviations: tuple[float, ...] = ()

@@ -99,7 +99,9 @@ def _dask(jobs: int, address: str | None) -> Iterator[Workers]:
             yield _dask_workers(connected)
     else:
         with (
-            LocalCluster(n_workers=jobs, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+            LocalCluster(
+                n_workers=jobs, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
+            ) as cluster,
             Client(cluster) as connected,
         ):
             yield _dask_workers(connected)

@@ -74,7 +74,7 @@ class Case:
 def case(
     name: str,
     *,
-    env: str | None = None,
+    env: str | FiniteMDP | None = None,
     states: int | None = None,
     actions: int | None = None,
     horizon: int | None = None,
@@ -87,7 +87,7 @@ def case(
     beta: float = 0.1,
     moments: Moments | None = None,
 ) -> Case:
-    """The case of a learner at given sizes, or in a named environment, whose own quantities are then read as well."""
+    """The case of a learner at given sizes, or in an environment, whose own quantities are then read as well."""
     entry = catalog.algorithm(name)
     if name not in theory.THEOREMS:
         theory.bounds(name, Facts(1, 1, 1, 1))  # says what there is
@@ -105,7 +105,7 @@ def case(
     if not 0 <= delta < 1:
         raise ValueError(f"delta is {delta:g}; it must be at least 0 and below 1")
     if env is not None and actions is not None:
-        raise ValueError(f"{env} has its own actions; leave --actions out")
+        raise ValueError(f"{registry.spec(env).name} has its own actions; leave --actions out")
     rho = Budget.approximate(epsilon, delta).total("gaussian") if delta and model in ("joint", "central") else None
     if env is None:
         S, A, H = states or 6, actions or 2, horizon or 20
@@ -134,7 +134,7 @@ def _full_layers(facts: Facts) -> Layers:
     return Layers.full(facts.horizon, everywhere, facts.actions)
 
 
-def _in(found: Case, env: str, mdp: FiniteMDP, instance: int, moments: Moments | None) -> Case:
+def _in(found: Case, env: str | FiniteMDP, mdp: FiniteMDP, instance: int, moments: Moments | None) -> Case:
     """What the theorems on a learner read off a known model."""
     entry, facts, place = found.entry, found.facts, registry.spec(env)
     law = place.law(mdp)
@@ -143,7 +143,7 @@ def _in(found: Case, env: str, mdp: FiniteMDP, instance: int, moments: Moments |
         facts = replace(facts, moments=Moments(1.0, law.moment_bound(mean, 1.0), mean))
     if not entry.heavy and entry.runner == "online" and (reach := law.range(mdp.rewards)) is not None:
         facts = replace(facts, reward=max(reach[1] - min(reach[0], 0.0), 1.0))
-    if env.startswith("heavy-local"):
+    if place.name.startswith("heavy-local"):
         facts = replace(facts, leaves=len(tabular.layers(mdp)[-1]))
     if entry.runner == "adversarial":
         states = tabular.layers(mdp)
@@ -152,7 +152,7 @@ def _in(found: Case, env: str, mdp: FiniteMDP, instance: int, moments: Moments |
         return replace(found, facts=replace(facts, positions=sum(map(len, states)), support=support), layers=layers)
     if entry.features:
         if place.name != "linear":
-            raise ValueError(f"{entry.name} learns from features, which {env} has not; take --env linear")
+            raise ValueError(f"{entry.name} learns from features, which {place.name} has not; take --env linear")
         phi = linear.two_state_linear(mdp.horizon, instance=instance).features
         facts = replace(facts, features=theory.features(phi, mdp, place.behaviour(mdp)))
     elif entry.runner == "offline":

@@ -28,7 +28,8 @@ from discreet.privacy.accounting import Neighbours
 from discreet.privacy.noise import NoiseSource
 from discreet.problem import Moments, Problem, PublicStructure
 from discreet.runs import identity, memory
-from discreet.runs.feasibility import LARGEST_EPSILON, LARGEST_RHO, STATED_DELTA, Forecast, forecast_run
+from discreet.runs.feasibility import LARGEST_EPSILON, LARGEST_RHO, STATED_DELTA, forecast_run
+from discreet.runs.forecasts import Forecast
 from discreet.runs.regret import Hindsight, RegretCurve
 from discreet.runs.results import RunResult, stamped
 from discreet.runs.simulation import Clock, compilable, play, play_compiled, rollouts

@@ -79,19 +79,12 @@ class Question:
     @property
     def command(self) -> str:
         """What says the same on the command line."""
-        if self.model == "two-servers":
-            words = ["run", "spotlight", "--model", self.model, "--epsilon", f"{self.epsilon:g}"]
-            return shlex.join(["discreet", *words, "--episodes", f"{self.users}", *self._pooled])
         sizes = [(f"--{name}", f"{getattr(self, name):g}") for name in ("states", "actions", "horizon", "epsilon")]
         words = [word for pair in sizes for word in pair] + ["--users", f"{self.users}"]
         words += ["--delta", f"{self.delta:g}"] if self.delta else []
         words += ["--model", self.model] if self.model != "joint" else []
         words += ["--branching", f"{self.branching:g}"] if self.horizon > 1 else []
-        return shlex.join(["discreet", "calibrate", *words, *self._pooled])
-
-    @property
-    def _pooled(self) -> list[str]:
-        return ["--pooled"] if self.pooled else []
+        return shlex.join(["discreet", "calibrate", *words, *(["--pooled"] if self.pooled else [])])
 
 
 def _number(name: str, text: str) -> float:
@@ -132,6 +125,8 @@ def _tried(asked: Any) -> tuple[dict[str, Any] | None, str | None]:
 
 
 def _counts(asked: Question) -> dict[str, Any]:
+    if asked.model == "two-servers":
+        raise ValueError("two servers take reports, not counts")
     sizes = asked.states, asked.actions, asked.horizon, asked.users
     told = {"model": asked.model, "pooled": asked.pooled, "branching": asked.branching}
     return feasibility.calibrate(*sizes, asked.epsilon, asked.delta, **told).to_json()  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """Before any data are touched: how much noise a guarantee needs, and whether one can learn with it.
 
-One answer for `calibrate`, `run` and `fit`: each asks the learner that would be run, built by its own recipe. Nothing
-is computed twice: scales come from the ledger of an opened stream, widths and deviations from its releases. People
-who did nothing are fed to it, so only its public side can show.
+One answer for `calibrate` and `run`; that of `fit` is in `forecasts`. Each asks the learner that would be run, built
+by its own recipe. Nothing is computed twice: scales come from the ledger of an opened stream, widths and deviations
+from its releases. People who did nothing are fed to it, so only its public side can show.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -19,31 +19,29 @@ from discreet.device.losses import Feedback
 from discreet.occupancies import Layers
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
-from discreet.people.logs import LogFormat
 from discreet.people.losses import LossSpec
-from discreet.privacy.accounting import Budget, Guarantee, Neighbours
-from discreet.privacy.families import Family, chosen_mechanism, union_width
+from discreet.privacy.accounting import Guarantee, Neighbours
+from discreet.privacy.families import Family, chosen_mechanism, noise_width, union_width
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.protocol import Privatizer, Stream
 from discreet.privacy.sums.epochs import Epochs
-from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.sums.tree import Tree
-from discreet.privacy.tails import gaussian_union_width, symmetric_matrix_width
-from discreet.privacy.trust.linear import LinearMoments
+from discreet.privacy.tails import gaussian_union_width
 from discreet.privacy.trust.local import LocalLaplace
 from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.losses import CentralLosses, ExactLosses, LossPrivatizer
-from discreet.privacy.trust.one_hot import OneHot
 from discreet.privacy.trust.reports import SMALL_GAPS, Reports, branching_range
 from discreet.privacy.trust.shuffle import Shuffle, ShuffleBatches
 from discreet.privacy.trust.shuffle_reports import ShuffleReports
 from discreet.privacy.trust.truncated import TruncatedEpochs, TruncatedLocal, TruncatedTree, bounded
-from discreet.problem import Mask, Problem, PublicStructure
+from discreet.problem import Problem, PublicStructure
 from discreet.releases.counts import PerTable, PrivateCounts
+from discreet.runs.forecasts import Forecast, finite
 from discreet.schedules import EveryEpisode, Schedule, TwoClocks
 from discreet.session import statistic
 
 Build: TypeAlias = Callable[[Problem], tuple[Any, Any, Schedule]]  # agent, privatizer, schedule
+OneReport: TypeAlias = Reports | LocalReports | ShuffleReports
 Again: TypeAlias = Callable[[float], tuple[Privatizer[Any], Schedule]]
 FAMILIES = {"N": "visits", "T": "transitions", "R": "rewards"}
 
@@ -52,8 +50,6 @@ FAMILIES = {"N": "visits", "T": "transitions", "R": "rewards"}
 #: of 29 above, 23 had at most three quarters of the random policy's regret, of 40 below 17. Where nobody gets to by
 #: chance is not seen in even visits: two rooms are not learned at 20 either.
 NEEDED_SIGNAL = 10.0
-#: In a log, evenly visited cells must reach this many times the number of steps at which a cell counts as known.
-NEEDED_STEPS = 5.0
 #: More than this promises nothing that anybody could notice: nobody is advised to take it, and no run does.
 LARGEST_EPSILON = 20.0
 #: What that epsilon costs in zCDP, and the delta at which the epsilon of a rho is stated unless one is said.
@@ -65,37 +61,13 @@ LOSS_NOISE, LITTLE_LOSS_NOISE = 0.1, 0.02
 FEWEST_BANDIT_BLOCKS = 20
 LARGEST_ANSWER = 10**12
 IDLE_REPORTS = 1000
-#: Below this signal not even cells that are visited fifty times as often as others become known.
-FAR_TOO_FEW = 0.02
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """How what is to be learned stands against the noise, and what that means; None where a number has no meaning."""
-
-    visits: float  # of a cell, or direction of features, when visits are spread evenly
-    deviation: float  # standard deviation of the noise on a count, item or moment
-    signal: float  # visits over `deviation`, or over `needed_visits`
-    feasible: bool
-    verdict: str
-    width_share: float | None = None  # largest width of a count over the number of users
-    needed_visits: float | None = None  # at which a cell of a log counts as known
-    users_needed: int | None = None  # about; more than there are, unless it is feasible
-
-    def to_json(self) -> dict[str, Any]:
-        """Strict JSON; infinite numbers are null."""
-        return _finite(asdict(self))
-
-
-def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 def _people(number: int) -> str:
     return f"{number:,} user{'s' if number > 1 else ''}"
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     """Two significant digits, upwards."""
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / step - 1e-9) * step
@@ -132,7 +104,7 @@ def forecast_noise(
         assert isinstance(schedule, TwoClocks)
         return _forecast_losses(privatizer, spec, schedule)
     assert not isinstance(privatizer, LossPrivatizer)
-    if isinstance(privatizer, (Reports, LocalReports, ShuffleReports)):
+    if learns_from_reports(privatizer):
         return _forecast_reports(privatizer, spec, num_episodes, branching)
     privatizer, spec = _plain(privatizer, spec)
     last = last_release(privatizer, spec, num_episodes, schedule)
@@ -262,9 +234,9 @@ def budget_needed(
         privatizer, schedule = again(size)
         return _largest(last_release(*_plain(privatizer, one), num_episodes, schedule)[1].deviations.visits)
 
-    before, wanted = noise(size), _rounded(size * (NEEDED_SIGNAL / signal) ** power)
+    before, wanted = noise(size), rounded(size * (NEEDED_SIGNAL / signal) ** power)
     while wanted <= largest and (found := signal * before / noise(wanted)) < NEEDED_SIGNAL:
-        wanted = _rounded(wanted * max((NEEDED_SIGNAL / found) ** power, 1.01))
+        wanted = rounded(wanted * max((NEEDED_SIGNAL / found) ** power, 1.01))
     return wanted
 
 
@@ -302,12 +274,15 @@ def users_needed(
     while high / low > 1.02:
         middle = math.isqrt(low * high)
         low, high = (low, middle) if stands_out(middle) else (middle, high)
-    return int(_rounded(high))
+    return int(rounded(high))
 
 
-def _forecast_reports(
-    privatizer: Reports | LocalReports | ShuffleReports, spec: CountSpec, num_episodes: int, branching: float | None
-) -> Forecast:
+def learns_from_reports(privatizer: Any) -> TypeGuard[OneReport]:
+    """Whether every user sends one targeted report."""
+    return isinstance(privatizer, (Reports, LocalReports, ShuffleReports))
+
+
+def _forecast_reports(privatizer: OneReport, spec: CountSpec, num_episodes: int, branching: float | None) -> Forecast:
     """Learners of reports lose about so many users per cell before they play well: more for cells with more outcomes.
 
     Where it is neither expected nor declared how many they have, both ends are told and the middle decides.
@@ -319,11 +294,11 @@ def _forecast_reports(
     lost = privatizer.users_lost(spec, branching)
     ends = (branching,) * 2 if branching is not None else branching_range(spec, privatizer.structure)
     low, high = (privatizer.users_lost(spec, b) for b in ends)
-    users = f"about {_rounded(lost):,.0f} users pass"
+    users = f"about {rounded(lost):,.0f} users pass"
     if low < high:
-        users = f"unknown branching: between {_rounded(low):,.0f} and {_rounded(high):,.0f} users pass"
+        users = f"unknown branching: between {rounded(low):,.0f} and {rounded(high):,.0f} users pass"
     deviation = math.sqrt(privatizer.open(spec, K, NoiseSource.seeded(0)).variance(K))
-    feasible, needed = lost <= K / 2, int(_rounded(2 * lost))
+    feasible, needed = lost <= K / 2, int(rounded(2 * lost))
     verdict = (
         f"with {_people(K)} and ε = {privatizer.budget.total('laplace'):.6g}, one report each can"
         f"{'' if feasible else 'not'} be learned from: {users} before {cells} cells are known, up to {SMALL_GAPS:g}"
@@ -361,67 +336,6 @@ def _forecast_losses(privatizer: LossPrivatizer, spec: LossSpec, clocks: TwoCloc
     return Forecast(K, share * K, signal, feasible, verdict, users_needed=needed)
 
 
-# A fit --------------------------------------------------------------------------------------------------------------
-
-
-def forecast_fit(
-    log: LogFormat,
-    budget: Budget,
-    num_users: int,
-    neighbours: Neighbours = "replace",
-    algorithm: str = "one-hot",
-    known_rewards: bool = False,
-    dimension: int | None = None,
-    successors: Mask | None = None,
-) -> Forecast:
-    """From public numbers: the noise of a fit, and how many users would make evenly visited cells known.
-
-    `successors` (G, S, A, S): those that are declared possible.
-    With the `dimension` of features: how many make the smallest eigenvalue of Σφφᵀ stand out of the matrix noise.
-    """
-    spec = log.spec
-    cells, following = spec.stages * log.num_states * log.num_actions, float(spec.num_states)
-    if successors is not None:
-        cells = max(int(successors.any(axis=-1).sum()), 1)
-        following = float(successors.sum()) / cells
-    per_user = log.episodes_per_user * log.horizon / cells
-    if dimension is not None:  # a step has one row per user and episode, spread over the directions of the features
-        private = LinearMoments(budget, neighbours, algorithm == "dp-vapvi", episodes_per_user=log.episodes_per_user)
-        deviation = private.deviations(private.shares(log.horizon)["values"], [1.0])[0]
-        needed = symmetric_matrix_width(deviation, dimension, private.beta) if deviation > 0 else 0.0
-        per_user = log.episodes_per_user / dimension
-    elif algorithm == "dp-apvi":
-        shares = (1.0, 1.0, 0.0) if known_rewards else None
-        tables = OneShot(budget, neighbours, shares=shares, episodes_per_user=log.episodes_per_user)
-        deviation = tables.families(spec)[0].deviation
-        needed = 4.0 * deviation
-    else:
-        pooled_gaussian = log.pooled and budget.kind != "pure"
-        one_hot = OneHot(
-            budget,
-            neighbours,
-            episodes_per_user=log.episodes_per_user,
-            first_visits=log.first_visits or pooled_gaussian,
-        )
-        scale = one_hot.entry(spec).scale * spec.grid
-        deviation = scale * (math.sqrt(2.0) if one_hot.mechanism == "laplace" else 1.0)
-        items = max(following, 1.0) * (1 if known_rewards else 2)
-        reach = math.log(items / 0.2) / math.sqrt(2.0)
-        needed = max(5.0, (reach + 0.7) * deviation * math.sqrt(3.0))
-    visits = num_users * per_user
-    signal = visits / needed if needed > 0 else math.inf
-    enough = math.ceil(NEEDED_STEPS * needed / per_user)
-    evenly = "state-action pairs are visited" if dimension is None else "directions of the features are taken"
-    if signal >= NEEDED_STEPS:
-        verdict = f"enough users, if all {evenly} about evenly"
-    elif signal >= 1.0:
-        verdict = f"the well-visited part can be learned; {enough:,} users would be comfortable"
-    else:
-        verdict = f"too few users: nothing but the most visited pairs can be learned; about {enough:,} are needed"
-    feasible = signal >= NEEDED_STEPS
-    return Forecast(visits, deviation, signal, feasible, verdict, needed_visits=needed, users_needed=enough)
-
-
 # Before there is a learner ------------------------------------------------------------------------------------------
 
 
@@ -454,7 +368,7 @@ class Calibration:
         return {
             "levels": self.levels,
             "grid": self.grid,
-            "families": {name: _finite(asdict(noise)) for name, noise in self.families.items()},
+            "families": {name: finite(asdict(noise)) for name, noise in self.families.items()},
             "guarantee": self.guarantee.to_json(),
             **self.forecast.to_json(),
             "spotlight": None if self.spotlight is None else self.spotlight.to_json(),
@@ -481,7 +395,8 @@ def calibrate(
     shuffle model of shuffle-ucbvi. `branching`: outcomes of a cell on average, where that is expected (Spotlight).
 
     joint, every episode: a tree; joint, epochs: one noise per epoch; local: noise on every user's report, and at pure
-    epsilon beside it what one sampled step per user would do; shuffle: noise bits of all users, together at (ε, δ).
+    epsilon beside it what one sampled step per user would do; shuffle: noise bits of all users, together at (ε, δ);
+    two servers take reports and no counts, see `_calibrate_reports`.
     `losses`: private loss tables instead of rewards, see `_calibrate_losses`.
     """
     sizes = {"states": num_states, "actions": num_actions, "horizon": horizon, "episodes": num_episodes}
@@ -491,10 +406,10 @@ def calibrate(
     for name, given, choices in (("schedule", schedule, catalog.SCHEDULES), ("model", model, catalog.TRUST)):
         if given not in choices:
             raise ValueError(f"unknown {name} {given!r}; choose one of {', '.join(choices)}")
-    if model == "two-servers":
-        raise ValueError("two servers take reports, not counts; discreet run spotlight says what they need")
     if model == "shuffle" and schedule == "every":
         raise ValueError("shuffled bits are released in batches of many users: use the schedule epochs")
+    if model == "two-servers" and schedule == "every":
+        raise ValueError("two servers release the reports of many users at once: use the schedule epochs")
     if model == "shuffle" and rho is not None:
         raise ValueError("shuffled bits are not measured in rho; give epsilon and delta")
     if losses and (model != "joint" or pooled):
@@ -510,6 +425,8 @@ def calibrate(
     )
     if losses:
         return _calibrate_losses(problem)
+    if model == "two-servers":
+        return _calibrate_reports(problem, branching)
     budget, spec = problem.budget, statistic(problem)
     assert isinstance(spec, CountSpec)
     build = catalog.algorithm("shuffle-ucbvi" if model == "shuffle" else "dp-ucbvi").build
@@ -548,6 +465,30 @@ def calibrate(
         forecast_run(spotlight, problem, branching=branching) if pure and model != "shuffle" else None,
         forecast_run(build, sampled) if local and budget.kind == "pure" else None,
     )
+
+
+def _calibrate_reports(problem: Problem, branching: float | None) -> Calibration:
+    """The noise of one targeted report per user, and the verdict of Spotlight.
+
+    The width holds for every sub-cell of all epochs: there is at most one of them per user.
+    """
+    triple = catalog.algorithm("spotlight").build(problem)
+    spec, K = statistic(problem), problem.num_episodes
+    privatizer: Any = triple[1]
+    assert isinstance(spec, CountSpec)
+    assert isinstance(privatizer, Reports)
+    stream, entry = privatizer.open(spec, K, NoiseSource.seeded(0)), privatizer.entry()
+    items, beta = int(stream.alphabet.admitted.sum()), problem.width_failure(1.0)
+    noise = FamilyNoise(
+        entry.sensitivity,
+        math.sqrt(privatizer.sensitivity),  # one unit less here and one more there
+        budget=entry.cost,
+        scale=entry.scale,
+        width=noise_width("laplace", entry.scale, (privatizer.noises,), (float(K),), items, beta),
+        deviation=math.sqrt(stream.variance(K)),
+    )
+    found = forecast_run(catalog.algorithm("spotlight").build, problem, branching=branching)
+    return Calibration(entry.uses, 1.0, {"reports": noise}, stream.guarantee, found, found)
 
 
 def _spent(epsilon: float | None, delta: float, rho: float | None) -> dict[str, Any]:
@@ -606,12 +547,3 @@ def _sum_width(law: Family, terms: float, number: int, beta: float) -> float:
     if law.mechanism == "gaussian":
         return gaussian_union_width(law.scale * math.sqrt(terms), [1], [float(number)], law.size, beta)
     return union_width(law, [max(round(terms), 1)], [float(number)], beta)
-
-
-def check_users(outlook: Forecast, num_users: int) -> None:
-    """Refuse, before anything is spent, what could teach nothing: a function of public numbers."""
-    if outlook.signal < FAR_TOO_FEW:
-        raise ValueError(
-            f"{num_users:,} users are far too few for this budget and so many states, actions and steps: about "
-            f"{outlook.users_needed:,} are needed, and nothing was spent; go on with --anyway (anyway=True)"
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,6 +38,9 @@ class Learned:
     returns: Floats  # (plans,) mean return of those who played each plan
     clipped_rewards: int  # beyond the declared range, moved to its ends
 
+    def __repr__(self) -> str:
+        return f"Learned({self.guarantee.sentence()}; {self.users[-1]:,} users, {len(self.users):,} plans)"
+
 
 def learn(
     users: Simulator | FiniteMDP | registry.GymnasiumEnv | str,
@@ -61,7 +65,8 @@ def learn(
     `options` are those of the learner (`discreet run NAME --help`), and for a model also its reward law and discount.
     What is known in public about states and rewards is declared with `structure`; of a model it is read off, as in a
     run. Without a seed the noise is secure. Rewards are clipped to the declared `reward_range`, [0, 1] unless a model
-    says otherwise. The plan is the one the last users played.
+    says otherwise; a simulation warns if none was declared and some lie outside. The plan is the one the last users
+    played.
     """
     _check_options(options, structure)
     sequence = np.random.SeedSequence(seed).spawn(1)[0]
@@ -94,6 +99,13 @@ def learn(
     users_of = []
     for epoch in play(session, watched.arrive, Clock()):
         users_of.append(epoch.users)
+    if watched.clipped and reward_range is None and problem.reward_range is not None and seed is not None:
+        low, high = problem.reward_range
+        warnings.warn(
+            f"{watched.clipped:,} rewards lay outside [{low:g}, {high:g}] and were moved to its ends; declare where "
+            f"they lie with reward_range=(low, high)",
+            stacklevel=2,
+        )
     return Learned(
         epoch.plan,
         session.guarantee,
@@ -141,7 +153,8 @@ def _people(
         env = users.removeprefix(registry.GYM_PREFIX) if named else users
         return GymnasiumUsers(env, registry.GYM_HORIZON if horizon is None else horizon, sequence)
     if not callable(getattr(users, "rollout", None)):
-        raise ValueError(f"the users are {users!r}; expected a model, a Gymnasium environment or a Simulator")
+        shown = registry.brief(users)
+        raise ValueError(f"the users are {shown}; expected a model, a Gymnasium environment or a Simulator")
     if horizon not in (None, users.horizon):
         raise ValueError(f"these users always take {users.horizon} steps; leave horizon out")
     return users  # type: ignore[no-any-return]

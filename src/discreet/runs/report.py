@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ FORMATS = (".pdf", ".png", ".svg")
 #: After so many curves the colours repeat, and the line style changes.
 COLOURS = 10
 PANEL = ("env", "states", "horizon", "instance")
+_DIGEST = re.compile(r"@[0-9a-f]{12}\b")
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +86,16 @@ def distinct_labels(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, str]
     """A short name for each experiment: its algorithm, and the settings in which experiments differ."""
     names = {name for values in settings.values() for name in values} - {"algorithm"}
     varying = sorted(name for name in names if _varies(name, list(settings.values())))
-    return {key: _label(values, varying) for key, values in settings.items()}
+    labels = {key: _label(values, varying) for key, values in settings.items()}
+    short = spoken(labels.values())
+    return {key: short[label] for key, label in labels.items()}
+
+
+def spoken(titles: Iterable[str]) -> dict[str, str]:
+    """Every title without the digests of one's own models and learners, where it still names one thing only."""
+    named = {title: _DIGEST.sub("", title) for title in titles}
+    often = Counter(named.values())
+    return {title: short if often[short] == 1 else title for title, short in named.items()}
 
 
 def _varies(name: str, settings: Sequence[Mapping[str, Any]]) -> bool:
@@ -164,12 +176,14 @@ def table(rows: Iterable[RunResult]) -> list[dict[str, Any]]:
     `low` and `high` end the interval of the interquartile mean, stratified by environment.
     """
     groups = grouped(rows)
-    places = dict.fromkeys(title for title in sorted({t for group in groups for t in panels(group.rows)}))
+    places = sorted({title for group in groups for title in panels(group.rows)})
     lines = [_line(title, group, [title]) for title in places for group in groups if title in panels(group.rows)]
     if len(places) > 1:
-        lines += [_line(ALL, group, list(places)) for group in groups]
+        lines += [_line(ALL, group, places) for group in groups]
     order = {title: number for number, title in enumerate([*places, ALL])}
-    return sorted(lines, key=lambda line: (order[line["environment"]], _last(line["iqm"]), line["learner"]))
+    lines.sort(key=lambda line: (order[line["environment"]], _last(line["iqm"]), line["learner"]))
+    short = spoken(order)
+    return [{**line, "environment": short[line["environment"]]} for line in lines]
 
 
 def _last(value: float | None) -> float:
@@ -301,17 +315,20 @@ def panels(rows: Iterable[RunResult]) -> dict[str, list[RunResult]]:
     return dict(sorted(groups.items()))
 
 
-def plot(folder: str | Path, out: str | Path) -> Path:
-    """Draw the learning curves of all runs in a folder; the ending of `out` says in which format.
+def plot(runs: str | Path | Iterable[RunResult], out: str | Path) -> Path:
+    """Draw the learning curves of runs, or of all runs in a folder; the ending of `out` says in which format.
 
     Runs against an adversary also get a panel of their losses beside those of the best fixed policy in hindsight.
     """
     path = Path(out)
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"cannot draw to {str(path)!r}: its ending must be one of {', '.join(FORMATS)}")
-    rows = reportable(folder)
-    if path.resolve().is_relative_to(Path(folder).resolve()):
-        raise ValueError(f"{str(path)!r} lies among the results, which are one table; choose another folder")
+    if isinstance(runs, (str, Path)):
+        rows = reportable(runs)
+        if path.resolve().is_relative_to(Path(runs).resolve()):
+            raise ValueError(f"{str(path)!r} lies among the results, which are one table; choose another folder")
+    elif not (rows := list(runs)):
+        raise ValueError("there are no runs to draw; expected what `run` or `run_seeds` return, or a folder")
     results.prepare(path.parent)
     figure = _figure(panels(rows))
     form = path.suffix.lower().removeprefix(".")
@@ -321,6 +338,8 @@ def plot(folder: str | Path, out: str | Path) -> Path:
 def reportable(folder: str | Path) -> list[RunResult]:
     """The runs of a folder that may be reported; refused where there are none."""
     rows = results.read(folder)
+    if not rows and (page := Path(folder) / "certificate.html").is_file():
+        raise ValueError(f"{str(folder)!r} holds a policy and no runs; its page is {page}")
     if not rows:
         raise ValueError(f"there are no results in {str(folder)!r}; make some with `discreet run … --out {folder}`")
     if not (found := of_role(rows)):
@@ -338,6 +357,7 @@ def _figure(groups: Mapping[str, Sequence[RunResult]]) -> Any:
     figure = Figure(figsize=(1.5 + 6.0 * columns, 4.6 * lines), layout="constrained")
     FigureCanvasAgg(figure)
     panel = (figure.add_subplot(lines, columns, position) for position in itertools.count(1))
+    short = spoken([*groups, *against])
     for (title, rows), axes in zip(groups.items(), panel, strict=False):
         axes.axhline(1.0, color="0.6", linewidth=1, linestyle="--", label="random policy")
         drawn = curves(rows)
@@ -352,14 +372,14 @@ def _figure(groups: Mapping[str, Sequence[RunResult]]) -> Any:
         beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if len(drawn) > 6 else {}
         title_of = "mean, and range over seeds\n× gap of the last policy"
         legend = {"title": title_of, "title_fontsize": "small", **beside}
-        _finish(axes, title, "regret so far / regret of the random policy", legend)
+        _finish(axes, short[title], "regret so far / regret of the random policy", legend)
     for (title, rows), axes in zip(against.items(), panel, strict=False):
         for summary in summaries(rows):
             episodes = summary.rows[0].checkpoints
             (line,) = axes.plot(episodes, _mean_loss(summary, "loss") / episodes, linewidth=1.8, label=summary.label)
             best = _mean_loss(summary, "comparator_loss") / episodes
             axes.plot(episodes, best, "--", linewidth=1.2, color=line.get_color())
-        _finish(axes, title, "mean loss so far (dashed: best fixed policy)", {})
+        _finish(axes, short[title], "mean loss so far (dashed: best fixed policy)", {})
     return figure
 
 

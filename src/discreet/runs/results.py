@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from discreet import provenance
+from discreet import __version__, provenance
 from discreet.mdp import Floats, Ints, frozen
 from discreet.privacy.accounting import Guarantee, LedgerEntry
 
@@ -42,7 +42,7 @@ class RunResult:
     guarantee: Guarantee
     seconds: float  # CPU time of the loop: plan, noise, rollout, update
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
-    version: str = field(default_factory=lambda: provenance.version_of("discreet"))
+    version: str = __version__
     types: Mapping[str, str] = field(default_factory=dict)  # of the settings, as columns
     facts: Mapping[str, str] = field(default_factory=dict)  # see `provenance.facts`; older files have none
     role: str | None = None  # "tuning": a seed that constants were chosen with; "reporting"; None: nothing was said
@@ -52,6 +52,10 @@ class RunResult:
     def __post_init__(self) -> None:
         object.__setattr__(self, "checkpoints", frozen(self.checkpoints, np.int64))
         object.__setattr__(self, "regret", frozen(self.regret))
+
+    def __repr__(self) -> str:
+        ratio = "" if self.regret_ratio is None else f", regret {self.regret_ratio:.3g} of random"
+        return f"RunResult({self.id!r}, seed {self.seed}{ratio}; {self.guarantee.sentence()})"
 
     @property
     def regret_ratio(self) -> float | None:

@@ -129,13 +129,10 @@ def grid(
 
 def _attempt(learner: Any, place: Any, values: Mapping[str, Any]) -> tuple[Experiment | None, str]:
     """The experiment, or why there is none."""
-    said = dict(values)
     name = learner if isinstance(learner, str) else getattr(learner, "__name__", type(learner).__name__)
     where = place if isinstance(place, str) else getattr(place, "name", getattr(place, "__name__", "own"))
     try:
-        if not isinstance(place, (str, FiniteMDP)) and callable(place):
-            place = _made(place, said.pop("instance", 0))
-        one = Experiment(learner, place, **said)
+        one = experiment_of(learner, place, values)
         reason = why_impossible(one)
     except ValueError as error:
         one, reason = None, str(error)
@@ -244,7 +241,27 @@ def place_of(said: Any) -> Any:
         if prefix + ":" == registry.GYM_PREFIX or prefix in registry.FAMILIES:
             return said
         return imported(said)
-    return registry.spec(said).name if isinstance(said, str) else said
+    if not isinstance(said, str):
+        return said
+    stem = said.removesuffix(".py")
+    try:
+        return registry.spec(said).name
+    except ValueError:
+        if not Path(f"{stem}.py").is_file():
+            raise
+    raise ValueError(
+        f"there is no environment {said!r}, but there is a {stem}.py here: name what it holds, as in {stem}:mdp"
+    )
+
+
+def model_of(said: str, instance: int = 0) -> tuple[str | FiniteMDP, int]:
+    """A name and its instance, or the model that `module:name` names; a function has made it of the instance."""
+    place = place_of(said)
+    if isinstance(place, str):
+        return place, instance
+    if not isinstance(place, FiniteMDP) and callable(place):
+        place, instance = _made(place, instance), 0
+    return place if isinstance(place, FiniteMDP) else registry.model_of(place, None), instance
 
 
 def imported(text: str) -> Any:
@@ -255,10 +272,18 @@ def imported(text: str) -> Any:
     except ImportError as error:
         raise ValueError(f"{text!r} cannot be imported ({error}); expected module:name") from None
     if not hasattr(found, name):
-        near = difflib.get_close_matches(name, vars(found), n=1, cutoff=0.0)
+        near = difflib.get_close_matches(name, [each for each in vars(found) if each[0] != "_"], n=1, cutoff=0.0)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"{module} has no {name!r}{hint}")
     return getattr(found, name)
+
+
+def experiment_of(learner: Any, place: Any, settings: Mapping[str, Any]) -> Experiment:
+    """Of what `learner_of` and `place_of` return; a function makes the model of its `instance`."""
+    said = dict(settings)
+    if not isinstance(place, (str, FiniteMDP)) and callable(place):
+        place = _made(place, said.pop("instance", 0))
+    return Experiment(learner, place, **said)
 
 
 def importable(folder: Path) -> None:
@@ -268,10 +293,13 @@ def importable(folder: Path) -> None:
 
 
 def _made(build: Callable[..., Any], instance: Any) -> Any:
-    """The model that a function of one's own makes of the number of an instance."""
-    model = build(instance) if inspect.signature(build).parameters else build()
-    if not isinstance(model, FiniteMDP):
-        raise ValueError(f"{build!r} returned {type(model).__name__}; expected a FiniteMDP")
+    """What a function of one's own makes of the number of an instance, or a class of nothing: a model."""
+    taken = not isinstance(build, type) and inspect.signature(build).parameters
+    model = build(instance) if taken else build()
+    if not isinstance(model, FiniteMDP) and not registry.is_gymnasium(model):
+        raise ValueError(
+            f"{build!r} returned {type(model).__name__}; expected a FiniteMDP or a Gymnasium environment"
+        )
     return model
 
 

@@ -1,4 +1,4 @@
-"""Attacks on our own mechanisms, by name: what can be proved to leak, beside what is claimed. See audit.md."""
+"""Attacks on our own mechanisms, by name: what can be proved to leak, beside what is claimed. See attacks.md."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from discreet.device.bits import BitEncoder, CountBits
 from discreet.mdp import Floats, Ints
 from discreet.people.counting import StepCounts
 from discreet.people.counts import CountSpec
+from discreet.people.episodes import Episodes
+from discreet.planning import Plan
 from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget
 from discreet.privacy.audit.games import (
@@ -46,12 +48,16 @@ from discreet.privacy.trust.gains import (
     noisy,
 )
 from discreet.privacy.trust.local import LocalGaussian, LocalLaplace, LocalSampled
+from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.noisy_max import noisy_max
 from discreet.privacy.trust.one_hot import OneHot
+from discreet.privacy.trust.reports import Reports, alphabet_of
 from discreet.privacy.trust.shuffle import Shuffle
 from discreet.privacy.trust.shuffler import noise_sums
+from discreet.privacy.trust.two_servers import TwoServerReports
 from discreet.releases.counts import PrivateCounts
 from discreet.releases.items import Items
+from discreet.releases.reports import Targets
 
 
 def _counts(
@@ -301,6 +307,76 @@ def _paper_integers(s: Settings) -> Game:
     return Game(s.epsilon, views, scores, math.inf if law[-1] > s.delta else None, s.delta)
 
 
+def server_game(private: Reports, claimed: float, items: int) -> Game:
+    """Replace the one user of an epoch whose report one corrupt server of two wants to know.
+
+    It takes its shares, which are uniform whatever she reports, and its own noise off what both publish.
+    """
+    worlds = np.eye(items, dtype=np.int64)[[0, -1]]
+
+    def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+        noises = private.drawn(trials * items, noise)
+        own = noises[0] if private.noises > 1 else 0
+        published = np.tile(worlds[world], trials) + noises.sum(axis=0)
+        return np.asarray(published - own, dtype=np.float64).reshape(trials, items)
+
+    return noisy_game(claimed, views, worlds, np.full(items, private.entry().scale))
+
+
+def reports_game(private: Reports, s: Settings) -> Game:
+    """Replace one user of an epoch in which every cell is asked for; at least two steps, so that a report has a
+    successor. Each round is a user of one epoch with actions of her own: copies as in `CountTables`.
+    """
+    tables = CountTables(max(s.horizon, 2), s.states, s.actions)
+    H, S, A = tables
+    cells = ((0, 0), (S - 1, A - 1))
+    worlds = np.zeros((2, S, A, 2 * S), dtype=np.int64)
+    for world, (x, a) in enumerate(cells):
+        worlds[world, x, a, 2 * x + 1] = 1  # she stays, and is paid
+
+    def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+        x, a = cells[world]
+        spec, own = tables.spec(trials), A * np.arange(trials)[:, None] + a
+        states, actions = np.full((trials, H + 1), x), np.tile(own, (1, H))
+        stream = private.open(spec, trials, noise)
+        stream.begin(asking_for_all(spec, private))
+        stream.add(Episodes(states, actions, np.ones(actions.shape)))
+        seen = stream.release().histogram.reshape(S, trials, A, 2 * S)
+        return np.ascontiguousarray(seen.transpose(1, 0, 2, 3)).reshape(trials, -1)
+
+    flat = worlds.reshape(2, -1)
+    return noisy_game(s.epsilon, views, flat, np.full(flat.shape[1], private.entry().scale))
+
+
+def asking_for_all(spec: CountSpec, private: Reports | LocalReports) -> Plan:
+    """A plan whose users report on every cell; where they start is not asked for."""
+    alphabet = alphabet_of(spec, private.structure)
+    wanted = np.arange(alphabet.num_rows) < spec.num_states * spec.num_actions
+    nothing = np.zeros((0, 0, 0))
+    return Plan(nothing, nothing, nothing, announcement=Targets(wanted))
+
+
+def _local_reports(s: Settings) -> Game:
+    """One user's message about her first visit, replaced."""
+    private, spec = LocalReports(pure(s)), CountTables(max(s.horizon, 2), s.states, s.actions).spec()
+    encoder = private.form(spec, asking_for_all(spec, private), 1)
+    answers = [2 * ((x * s.actions + a) * s.states + x) + 1 for x, a in ((0, 0), (s.states - 1, s.actions - 1))]
+
+    def views(world: int, trials: int, noise: NoiseSource) -> Floats:
+        said = encoder.randomise(np.full(trials, answers[world]), noise)
+        told = said if encoder.method == "unary" else said[:, None] == np.arange(encoder.num_items + 1)
+        return np.asarray(told, dtype=np.float64)
+
+    def scores(view: Floats) -> Floats:
+        return np.asarray(view[:, answers[1]] - view[:, answers[0]])[:, None]
+
+    return Game(s.epsilon, views, scores, encoder.epsilon)
+
+
+def _two_servers(s: Settings) -> Game:
+    return server_game(TwoServerReports(pure(s)), s.epsilon, 2 * s.states * s.states * s.actions)
+
+
 class Audited(NamedTuple):
     description: str
     game: Callable[[Settings], Game]
@@ -354,6 +430,11 @@ MECHANISMS: dict[str, Audited] = {
     "splits": Audited("splits of a tree by the largest of noisy scores, geometric noise", _splits),
     "choice": Audited("the best of two policies and none by noisy gains, geometric noise", _choice),
     "comparison": Audited("returns and gains over current practice with Laplace noise", _comparison),
+    "reports": Audited(
+        "one report per user to a curator, what spotlight releases", lambda s: reports_game(Reports(pure(s)), s)
+    ),
+    "local-reports": Audited("one report of one user, randomised at home", _local_reports),
+    "two-servers": Audited("one report per user, as one corrupt server of two sees it", _two_servers),
     "shuffle": Audited("counts of shuffled bits, the noise comes from all users of a batch", _shuffle),
     "paper-local": Audited(
         "local noise as printed, 3H/epsilon: two episodes may share no cell",
@@ -373,6 +454,16 @@ MECHANISMS: dict[str, Audited] = {
         "reward sums truncated by raw visit counts as printed: one user changes what is kept of the others",
         _paper_truncation,
     ),
+}
+
+#: What the games of some of them attack.
+ATTACKED: dict[type, str] = {
+    Reports: "reports",
+    TwoServerReports: "two-servers",
+    LocalReports: "local-reports",
+    LocalSampled: "local-sampled",
+    Epochs: "epochs",
+    Shuffle: "shuffle",
 }
 
 

@@ -3,7 +3,7 @@
 A game fixes two neighbouring worlds and what the adversary sees in each. She picks an event on one half of the
 trials; on the other half its probabilities p₁, p₀ are bounded (Clopper–Pearson), and (ε, δ)-DP would imply
 ε ≥ ln((p₁ − δ)/p₀). A mechanism that is as private as claimed is refuted with probability at most 1 − confidence.
-How the games are built, and what an audit cannot show, is in audit.md.
+How the games are built, and what an audit cannot show, is in attacks.md.
 """
 
 from __future__ import annotations

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from discreet.device import EpisodeEncoder
+from discreet.device.encoders import Form
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import CountSpec
+from discreet.planning import Plan
 from discreet.privacy.families import Blocks, Family, check_choice, check_printed, union_width
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.protocol import Sealed
 from discreet.privacy.sums.streams import CountPrivatizer, CountStream, natural
 from discreet.privacy.sums.sums import BlockSums, cells_of_counters
-from discreet.releases.counts import PerTable
+from discreet.releases.counts import PerTable, PrivateCounts
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,21 @@ class Epochs(CountPrivatizer):
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> EpochStream:
         return EpochStream(self, spec, num_episodes, noise)
 
+    def form(self, spec: CountSpec, plan: Plan, users: int) -> EpisodeEncoder:
+        return EpisodeEncoder(spec.tables)
+
+    def seal(self, spec: CountSpec, form: Form, tally: Ints, users: int, silent: int, noise: NoiseSource) -> Ints:
+        """One noise on every counter; tables without a share of the budget are zeros, whatever was sent."""
+        families = self.families(spec)
+        paid = np.repeat([family.entry is not None for family in families], [family.size for family in families])
+        return np.where(paid, tally, 0) + Blocks(families, noise).draw()
+
+    def released(self, spec: CountSpec, num_episodes: int, sealed: Sequence[Sealed]) -> PrivateCounts:
+        stream = self.open(spec, num_episodes, NoiseSource.secure())
+        for epoch in sealed:
+            stream.enter(epoch.values, epoch.users)
+        return stream.release()
+
 
 class EpochStream(CountStream):
     """Raw sums of the open epoch only; noisy sums of the epochs in every cell's window."""
@@ -61,6 +81,13 @@ class EpochStream(CountStream):
         told = "when an epoch ends depends on public numbers and releases only"
         printed = epochs.calibration == "paper"
         super().__init__(epochs, spec, num_episodes, noise, families, mechanism, told, printed=printed)
+
+    def enter(self, values: Ints, users: int) -> None:
+        """An epoch of so many users that was sealed before."""
+        self._crowd.check(users)
+        self._mechanism.enter(values)
+        self._crowd.size += users
+        self._covered, self._drawn, self._last = self._crowd.size, True, None
 
     @property
     def _epochs(self) -> int:

@@ -73,9 +73,12 @@ class BlockSums(Sums):
 
     def close(self, raw: Ints, blocks: int = 1) -> None:
         if blocks:
-            newest = raw + self.noise.draw()
-            self.value, self.lengths, _ = windowed(self.value, newest, self.lengths, 1, self._cell_of)
-            self.blocks += 1
+            self.enter(raw + self.noise.draw())
+
+    def enter(self, newest: Ints) -> None:
+        """One more block whose noise was drawn."""
+        self.value, self.lengths, _ = windowed(self.value, newest, self.lengths, 1, self._cell_of)
+        self.blocks += 1
 
     @property
     def spread(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,8 @@ from discreet.privacy.trust.noisy_max import noisy_max, noisy_max_entry, noisy_m
 from discreet.releases.trees import Bins, ColumnTree, PrivateTree, alone, to_the_right
 
 SPLITS, LEAVES = "splits", "leaf actions"
+#: Bins (n, columns) and actions (n,) of all steps, some at a time; gone through again and again.
+Steps = Callable[[], Iterable[tuple[Bins, Ints]]]
 
 
 @dataclass(frozen=True)
@@ -80,17 +83,27 @@ class BehaviourTree:
 
         All comparisons are over the candidates, whatever bins occur.
         """
+        return self.release_of(lambda: [(bins, action)], num_actions, candidates, noise)
+
+    def release_of(
+        self, steps: Steps, num_actions: int, candidates: tuple[Ints, Ints], noise: NoiseSource
+    ) -> PrivateTree:
+        """The same of steps that are gone through block by block, once per level."""
         columns, thresholds = (np.asarray(part, dtype=np.int64) for part in candidates)
         splits = np.zeros((2, 2**self.depth - 1), dtype=np.int64)
-        node, scale = np.zeros(len(bins), dtype=np.int64), self.split_scale
         for level in range(self.depth):
             here = slice(2**level - 1, 2 ** (level + 1) - 1)
-            best = noisy_max(split_scores(bins, action, node, 2**level, columns, thresholds), scale, noise)
+            counts = None
+            for bins, action in steps():
+                node = _nodes(bins, splits, level)
+                found = _counts(bins, action, node, (2**level, num_actions), columns, thresholds)
+                counts = found if counts is None else [one + more for one, more in zip(counts, found, strict=True)]
+            assert counts is not None
+            best = noisy_max(_scores(counts, columns, thresholds), self.split_scale, noise)
             splits[:, here] = columns[best], thresholds[best]
-            where = here.start + node
-            node = 2 * node + to_the_right(bins[np.arange(len(bins)), splits[0, where]], splits[1, where])
         leaves = np.zeros((2**self.depth, num_actions), dtype=np.int64)
-        np.add.at(leaves, (node, action), 1)
+        for bins, action in steps():
+            np.add.at(leaves, (_nodes(bins, splits, self.depth), action), 1)
         sample = noise.laplace if self.noise == "laplace" else noise.gaussian
         leaves += sample(self.leaf_scale, leaves.shape)
         return PrivateTree(ColumnTree(*splits), leaves.astype(np.float64), self.deviation)
@@ -106,16 +119,43 @@ class BehaviourTree:
 
 def split_scores(bins: Bins, action: Ints, node: Ints, nodes: int, columns: Ints, thresholds: Ints) -> Ints:
     """(nodes, splits): steps that have the commonest action of their side."""
-    actions = int(action.max(initial=0)) + 1
-    scores = np.zeros((nodes, columns.size), dtype=np.int64)
+    sizes = nodes, int(action.max(initial=0)) + 1
+    return _scores(_counts(bins, action, node, sizes, columns, thresholds), columns, thresholds)
+
+
+def _nodes(bins: Bins, splits: Ints, level: int) -> Ints:
+    """The node of every step in a level of the tree."""
+    node = np.zeros(len(bins), dtype=np.int64)
+    for above in range(level):
+        where = 2**above - 1 + node
+        node = 2 * node + to_the_right(bins[np.arange(len(bins)), splits[0, where]], splits[1, where])
+    return node
+
+
+def _counts(
+    bins: Bins, action: Ints, node: Ints, sizes: tuple[int, int], columns: Ints, thresholds: Ints
+) -> list[Ints]:
+    """Per column, steps by (node, bin, action): bins above all that splits ask about are one."""
+    nodes, actions = sizes
+    found = []
     for c in range(bins.shape[1]):
+        width = int(_asked(thresholds[columns == c]).max(initial=0)) + 2
+        flat = (node * width + np.minimum(bins[:, c], width - 1)) * actions + action
+        found.append(np.bincount(flat, minlength=nodes * width * actions).reshape(nodes, width, actions))
+    return found
+
+
+def _asked(thresholds: Ints) -> Ints:
+    """The bins that splits ask about."""
+    return np.where(thresholds < 0, alone(thresholds), thresholds)
+
+
+def _scores(counts: Sequence[Ints], columns: Ints, thresholds: Ints) -> Ints:
+    scores = np.zeros((len(counts[0]), columns.size), dtype=np.int64)
+    for c, steps in enumerate(counts):
         mine = columns == c
         asked = thresholds[mine]
-        bin_of = np.where(asked < 0, alone(asked), asked)
-        width = int(max(bins[:, c].max(initial=0), bin_of.max(initial=0))) + 1
-        flat = (node * width + bins[:, c]) * actions + action
-        counts = np.bincount(flat, minlength=nodes * width * actions).reshape(nodes, width, actions)
-        below = np.cumsum(counts, axis=1, dtype=np.int64)
-        side = np.where((asked < 0)[:, None], counts[:, bin_of], below[:, bin_of])
+        below, bin_of = np.cumsum(steps, axis=1, dtype=np.int64), _asked(asked)
+        side = np.where((asked < 0)[:, None], steps[:, bin_of], below[:, bin_of])
         scores[:, mine] = side.max(axis=2) + (below[:, -1:] - side).max(axis=2)
     return scores

@@ -25,7 +25,7 @@ from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import check_common, samplable
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.streams import as_printed, stated
-from discreet.privacy.tails import symmetric_matrix_width, vector_width
+from discreet.privacy.tails import symmetric_matrix_width
 from discreet.releases.regressions import PrivateRegression, Target
 
 if TYPE_CHECKING:
@@ -225,7 +225,6 @@ class MomentStream(Keeper):
             matrix,
             tuple(vectors),
             symmetric_matrix_width(deviation, d, beta) if deviation > 0 else 0.0,
-            tuple(vector_width(sigma, d, beta) if sigma > 0 else 0.0 for sigma in vector_deviations),
             self.num_users,
             deviation,
             vector_deviations,

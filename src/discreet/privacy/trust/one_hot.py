@@ -215,7 +215,7 @@ class Tilted:
     Pilot users (each with probability `pilot`) report (g, s, a) of one uniformly random step; the other users walk
     through their episode and report step h = 0, 1, … with probability min(1, w(cell)/(H − h)), then stop. The
     weights are a function of the pilot's release. Noise 2/ε per item in both parts, which share no user. Coins are
-    those of `people.counting.OneStep`, under a key drawn for this release.
+    those of `people.one_step.OneStep`, under a key drawn for this release.
 
     Guarantee: central ε-DP per user, one_hot.md.   Source: ours.
     """

@@ -8,6 +8,8 @@ Proof: shuffle.md.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -24,11 +26,13 @@ from discreet.privacy.accounting import Budget, Guarantee, Neighbours, no_privac
 from discreet.privacy.crowd import Crowd
 from discreet.privacy.families import check_choice, check_common
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.protocol import Sealed
 from discreet.privacy.sums.streams import as_printed, released, stated
 from discreet.privacy.sums.sums import cells_of_counters, windowed
 from discreet.privacy.trust.reports import checked_episodes
 from discreet.privacy.trust.shuffle_law import (
     BitLaw,
+    Collected,
     ShuffledStream,
     check_shuffle,
     entry_of,
@@ -91,7 +95,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class ShuffledCounts:
+class ShuffledCounts(Collected, ABC):
     """What privatizers of shuffled counts are told, and the noise and the guarantee that follow.
 
     `calibration="paper"` has the printed noise of [BTZCC25], and states the ε that is true of it.
@@ -135,6 +139,15 @@ class ShuffledCounts:
         found = stated(entries, "shuffle", self.neighbours, spent, num_episodes, noise, *told(self.honest))
         return found if law.printed is None else as_printed(found, self.budget)
 
+    @abstractmethod
+    def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> _CountStream: ...
+
+    def released(self, spec: CountSpec, num_episodes: int, sealed: Sequence[Sealed]) -> PrivateCounts:
+        stream = self.open(spec, num_episodes, NoiseSource.secure())
+        for epoch in sealed:
+            stream.enter(epoch)
+        return stream.release()
+
 
 @dataclass(frozen=True)
 class Shuffle(ShuffledCounts):
@@ -159,6 +172,9 @@ class Shuffle(ShuffledCounts):
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ShuffleStream:
         return ShuffleStream(self, spec, num_episodes, noise)
 
+    def form(self, spec: CountSpec, plan: Plan, users: int) -> BitEncoder:
+        return self.open(spec, users, NoiseSource.secure()).encoder(users)
+
 
 class _CountStream(ShuffledStream):
     """What both streams of counts share: raw sums of the open batch."""
@@ -177,6 +193,13 @@ class _CountStream(ShuffledStream):
             self._raw += summed_bits(contribution, self._spec, self._noise)
         self._crowd.size += users
         self._users += users
+
+    @abstractmethod
+    def enter(self, epoch: Sealed) -> None:
+        """Users who have been through a real shuffler, as it was published; it ends their batch if it has sums."""
+
+    @abstractmethod
+    def release(self) -> PrivateCounts: ...
 
     def _close(self, encoder: BitEncoder, own: Ints) -> None:
         """End the batch whose users' own bits, as far as they were asked for, add up to this."""
@@ -202,7 +225,7 @@ class ShuffleStream(_CountStream):
         self._widths = Window(self._raw.size, 0.5 * privatizer.beta)
         self._batch_users: list[int] = []
         self._cell_of = cells_of_counters(spec) if privatizer.window == "restart" else None
-        self._last: PrivateCounts = self._released()
+        self._last: PrivateCounts | None = None
 
     def encoder(self, users: int) -> BitEncoder:
         """What a deployment publishes for its next batch of exactly so many users."""
@@ -215,7 +238,14 @@ class ShuffleStream(_CountStream):
         """Noisy sums of all batches; without new users, the last release again."""
         if self._users:
             self._close(self.encoder(self._users), self._raw)
+        if self._last is None:
+            self._last = self._released()
         return self._last
+
+    def enter(self, epoch: Sealed) -> None:
+        self._crowd.check(epoch.users)
+        self._crowd.size += epoch.users
+        self._arrive(self.encoder(epoch.users), Tally(epoch.values, epoch.users))
 
     def _arrive(self, encoder: BitEncoder, batch: Tally) -> None:
         newest, variance = estimated(encoder, batch)
@@ -223,7 +253,7 @@ class ShuffleStream(_CountStream):
         self._batch_users.append(batch.users)
         self._sums, self._variances, restart = windowed(self._sums, newest, self._variances, variance, self._cell_of)
         self._starts = np.where(restart, len(self._widths), self._starts)
-        self._last = self._released()
+        self._last = None
 
     def _released(self) -> PrivateCounts:
         batches = len(self._widths)
@@ -257,6 +287,12 @@ class ShuffleBatches(ShuffledCounts):
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> BatchStream:
         return BatchStream(self, spec, num_episodes, noise)
+
+    def form(self, spec: CountSpec, plan: Plan, users: int) -> BitEncoder:
+        """That of the whole batch, of which these may be some."""
+        stream = self.open(spec, users, NoiseSource.secure())
+        stream.begin(plan)
+        return stream.encoder()
 
 
 class BatchStream(_CountStream):
@@ -318,6 +354,15 @@ class BatchStream(_CountStream):
                 own = np.concatenate([table[batch.layer].ravel() for table in self._spec.split(own)[:2]])
             self._close(self.encoder(), own)
         return self._last
+
+    def enter(self, epoch: Sealed) -> None:
+        self.begin(epoch.plan)
+        self._crowd.check(epoch.users)
+        self._crowd.size += epoch.users
+        self._users += epoch.users
+        if epoch.values.size:
+            self._users = 0
+            self._arrive(self.encoder(), Tally(epoch.values, self._announced().users))
 
     def _arrive(self, encoder: BitEncoder, batch: Tally) -> None:
         layer, spec = self._announced().layer, self._spec

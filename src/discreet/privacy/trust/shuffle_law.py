@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from discreet.device.bits import HALF, BitEncoder, Changes, Messages, Statistic, honest_users
+from discreet.device.encoders import Form
 from discreet.mdp import Ints
+from discreet.people.counts import CountSpec
 from discreet.privacy import binomial
 from discreet.privacy.accounting import Budget, LedgerEntry
 from discreet.privacy.crowd import Keeper
@@ -139,6 +141,14 @@ def told(honest: float, *others: str) -> tuple[str, ...]:
         else (f"at least a fraction {honest:g} of the users of every batch add their noise and keep it to themselves")
     )
     return TRUSTED, reliable, "batch sizes depend on public numbers and releases only", *others
+
+
+class Collected:
+    """A privatizer whose people send their noise along, through a shuffler: what arrives is what is published."""
+
+    def seal(self, spec: CountSpec, form: Form, tally: Ints, users: int, silent: int, noise: NoiseSource) -> Ints:
+        """Whoever sent nothing has had the shuffler send for her, before anybody could count."""
+        return tally
 
 
 # Streams ------------------------------------------------------------------------------------------------------------

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import ClassVar
 
 from discreet.device.bits import BitEncoder, Changes, FirstVisitBits, honest_users
 from discreet.mdp import Floats
 from discreet.people.counts import CountSpec
+from discreet.planning import Plan
 from discreet.privacy.accounting import Budget, Neighbours
 from discreet.privacy.families import check_common
 from discreet.privacy.noise import NoiseSource
+from discreet.privacy.protocol import Sealed
 from discreet.privacy.sums.streams import stated
-from discreet.privacy.trust.reports import ReportStream, users_lost
+from discreet.privacy.trust.reports import ReportStream, alphabet_of, latest, users_lost
 from discreet.privacy.trust.shuffle_law import (
     BitLaw,
+    Collected,
     ShuffledStream,
     check_shuffle,
     entry_of,
@@ -23,6 +28,7 @@ from discreet.privacy.trust.shuffle_law import (
 )
 from discreet.privacy.trust.shuffler import Tally, estimated
 from discreet.problem import PublicStructure
+from discreet.releases.reports import PrivateReports
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,7 @@ class ShuffleNoise:
     """Noise of a batch of reports, for sizing epochs: at sizes on a geometric grid, so that few are calibrated."""
 
     law: BitLaw
+    draws: ClassVar[float] = math.inf
 
     def variance(self, users: int, items: int) -> float:
         if not users or not math.isfinite(self.law.epsilon):
@@ -46,7 +53,7 @@ def _variance_near(law: BitLaw, step: int) -> float:
 
 
 @dataclass(frozen=True)
-class ShuffleReports:
+class ShuffleReports(Collected):
     """Every user sends, for every sub-cell of the announced targets, the bit of her first visit and noise bits.
 
     At most one bit falls and one rises when a user is replaced, whatever H.
@@ -72,13 +79,25 @@ class ShuffleReports:
     def users_lost(self, spec: CountSpec, branching: float | None = None) -> float:
         """About how many users play badly before all cells are known, by the rule of the curator's reports.
 
-        There the deviation is 2.8 at ε = 1; users are in proportion to it. Not a bound.
+        There the deviation is 2.8 at ε = 1; users are in proportion to it, and to how many of them Spotlight explores
+        for: 7 of normal noise instead of 12. Not a bound.
         """
         deviation = math.sqrt(self.law().variance(10_000)) if math.isfinite(self.law().epsilon) else 0.0
-        return deviation / 2.8 * users_lost(spec, self.structure, branching)
+        return 7.0 / 12.0 * deviation / 2.8 * users_lost(spec, self.structure, branching)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> ShuffleReportStream:
         return ShuffleReportStream(self, spec, num_episodes, noise)
+
+    def form(self, spec: CountSpec, plan: Plan, users: int) -> BitEncoder:
+        stream = self.open(spec, users, NoiseSource.secure())
+        stream.begin(plan)
+        return stream.encoder(users)
+
+    def released(self, spec: CountSpec, num_episodes: int, sealed: Sequence[Sealed]) -> PrivateReports:
+        def read(last: Sealed) -> tuple[Floats, float]:
+            return estimated(self.form(spec, last.plan, last.users), Tally(last.values, last.users))
+
+        return latest(alphabet_of(spec, self.structure), ShuffleNoise(self.law()), sealed, read)
 
 
 class ShuffleReportStream(ReportStream, ShuffledStream):

@@ -57,23 +57,31 @@ def tilted_release(
 
 
 def item_counts(counts: StepItems, spec: CountSpec, items: SparseItems) -> tuple[Ints, Ints]:
-    """(codes, grid units) of items with anybody in them: 1 − r to "not paid", r to "paid", as `one_hot._items`."""
+    """(codes, grid units) of items with anybody in them, in order: 1 − r to "not paid", r to "paid", as
+    `one_hot._items`."""
     Y, A, S = spec.num_states, spec.num_actions, items.num_states
-    pair, after = counts.codes // Y, counts.codes % Y
-    state, action, stage = pair // A % Y, pair % A, pair // (A * Y)
-    real = state < S
+    order = np.argsort(counts.codes)
+    pair, after = _divided(counts.codes[order], Y)
+    row, action = _divided(pair, A)
+    stage, state = _divided(row, Y)
     if not items.pooled:
         after = np.where(stage == items.stages - 1, 0, after)
-    cell = (stage * S + state) * A + action
-    unpaid = (cell * Y + after) * 2
     paid = np.zeros_like(counts.paid) if items.known_rewards else counts.paid
-    codes = np.concatenate([unpaid[real], unpaid[real] + 1])
-    units = np.concatenate([(counts.numbers * spec.reward_units - paid)[real], paid[real]])
+    unpaid = ((stage * S + state) * A + action) * Y + after
+    units = np.stack([counts.numbers * spec.reward_units - paid, paid], axis=1)[order]
+    real = state < S
+    unpaid, units = unpaid[real], units[real]
+    first = np.flatnonzero(np.diff(unpaid, prepend=-1))  # steps that are one item are next to each other
+    units = np.add.reduceat(units, first, axis=0) if first.size else units
+    codes = 2 * unpaid[first, None] + np.arange(2)
     occurring = units > 0
-    codes, where = np.unique(codes[occurring], return_inverse=True)
-    sums = np.zeros(codes.size, dtype=np.int64)
-    np.add.at(sums, where, units[occurring])
-    return codes, sums
+    return codes[occurring], units[occurring]
+
+
+def _divided(x: Ints, by: int) -> tuple[Ints, Ints]:
+    """As divmod, in half the time."""
+    times = x // by
+    return times, x - by * times
 
 
 def released(
@@ -90,7 +98,7 @@ def released(
         kept, values = above_threshold(places[there], counts[there], group.size, mechanism, scale, threshold, noise)
         found.append((group.codes(kept), values))
     held, values = (np.concatenate(part) for part in zip(*found, strict=True))
-    order = np.argsort(held)
+    order = np.argsort(held, kind="stable")  # quick where parts are in order
     return SparseHistogram(
         items,
         held[order],
@@ -107,11 +115,11 @@ def released(
 def above_threshold(
     places: Ints, counts: Ints, size: int, mechanism: Mechanism, scale: float, threshold: int, noise: NoiseSource
 ) -> tuple[Ints, Ints]:
-    """(places, noisy counts) above the threshold, of `size` items of which those at `places` have these counts and
-    all others 0."""
+    """(places, noisy counts) above the threshold, of `size` items of which those at `places`, in order, have these
+    counts and all others 0."""
     noisy = counts + (noise.laplace if mechanism == "laplace" else noise.gaussian)(scale, counts.size)
     empty, values = excess(noise, mechanism, scale, threshold, size)
-    free = ~np.isin(empty, places)
+    free = np.searchsorted(places, empty) == np.searchsorted(places, empty, side="right")
     return (
         np.concatenate([places[noisy > threshold], empty[free]]),
         np.concatenate([noisy[noisy > threshold], values[free]]),

@@ -131,8 +131,9 @@ def standards(suite: str) -> dict[tuple[str, int], Standard]:
 
 def described(version: str) -> list[dict[str, Any]]:
     """Every problem with the sizes of its first instance and the learner that stands for 1 there."""
+    problems = suite(version)
     known, rows, instance = standards(version), [], FIRST["reporting"][0]
-    for problem in suite(version):
+    for problem in problems:
         mdp, standard = problem.model(instance), known[problem.name, instance]
         strong = standard.learner + ("" if standard.scale is None else f", bonus × {standard.scale:g}")
         sizes = {"states": mdp.num_states, "actions": mdp.num_actions, "horizon": mdp.horizon, "users": problem.users}
