@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
@@ -259,8 +260,32 @@ class VisitedOnlyStream(CuratorReportStream):
 
     def _estimate(self):
         seen = self._tally > 0
-        self._tally[seen] += self._noise.laplace(self._scale, int(seen.sum()))
+        self._tally[seen] += self._noise.laplace(self._privatizer.entry().scale, int(seen.sum()))
         return self._tally, self._law.each
+
+
+class BothStatisticsStream(CuratorReportStream):
+    """Releases the class of a successor and, in the columns beyond, the successor as well: each at the full ε."""
+
+    def _collect(self, items, users):
+        columns = self.alphabet.admitted.shape[1]
+        self._single = np.zeros(self.alphabet.admitted.size, dtype=np.int64)
+        np.add.at(self._single, items[items >= 0], 1)
+        self._single = self._single.reshape(-1, columns)
+        super()._collect(items, users)
+
+    def _drawn(self, users):
+        told = super()._drawn(users)
+        both = told.histogram.copy()
+        extra = both.shape[1] // 2
+        noise = self._noise.laplace(self._privatizer.entry().scale, (both.shape[0], extra))
+        both[:, extra:] = self._single[told.targets.rows][:, -extra:] + noise
+        return replace(told, histogram=both)
+
+
+class BothStatistics(Reports):
+    def open(self, spec, num_episodes, noise):
+        return BothStatisticsStream(self, spec, num_episodes, noise)
 
 
 class TwoReports(Reports):

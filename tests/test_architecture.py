@@ -11,9 +11,9 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 #: Raw data, and what holds them: people, their worlds and devices, and every privatizer.
-INSIDE = ("people", "envs", "device", "privacy.noise", "privacy.sums", "privacy.trust", "privacy.audit")
+INSIDE = ("people", "envs", "device", "client", "privacy.noise", "privacy.sums", "privacy.trust", "privacy.audit")
 #: Rooms with a door in the wall: they hand people to privatizers and releases to everybody else.
-DOORS = ("privacy", "session", "runs", "offline", "catalog", "cli", "provenance")
+DOORS = ("privacy", "session", "live", "runs", "offline", "catalog", "cli", "provenance")
 
 
 def in_any(name: str, rooms: tuple[str, ...]) -> bool:

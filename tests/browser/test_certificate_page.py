@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from discreet.cli import running
+from discreet.cli import demonstrating
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("certificate") / "policy"
-    running.demo_fit(5000, folder)
+    demonstrating.fit(5000, folder, folder.parent / "log.parquet")
     return (folder / "certificate.html").as_uri()
 
 

@@ -149,6 +149,7 @@ def privatizers() -> set[str]:
         for found in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")
         for name, kind in inspect.getmembers(importlib.import_module(found.name), is_dataclass)
         if "budget" in kind.__dataclass_fields__ and (hasattr(kind, "open") or hasattr(kind, "release"))
+        if not inspect.isabstract(kind)
     }
 
 

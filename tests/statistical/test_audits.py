@@ -11,7 +11,7 @@ from discreet.device import LaplaceEncoder, SampledEncoder
 from discreet.people.counts import CountSpec
 from discreet.people.logs import LogFormat
 from discreet.privacy.accounting import Budget
-from discreet.privacy.audit.attacks import MECHANISMS, Settings, audit
+from discreet.privacy.audit.attacks import MECHANISMS, Settings, audit, reports_game
 from discreet.privacy.audit.games import Game, audited, counts_game
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.sums.epochs import Epochs
@@ -19,6 +19,7 @@ from discreet.privacy.sums.one_shot import OneShot
 from discreet.privacy.sums.tree import Tree
 from discreet.privacy.trust import behaviour, gains, one_hot
 from discreet.privacy.trust.local import LocalLaplace, LocalSampled
+from discreet.privacy.trust.reports import Reports
 from discreet.releases.items import Items
 from oracles_audit import Mutant, VisitedOnly, one_level_short
 from oracles_offline import Trajectories
@@ -42,6 +43,9 @@ VISIBLE = {
     "one-shot-gaussian": 0.12,
     "one-hot": 0.87,
     "one-hot-gaussian": 0.15,
+    "reports": 0.9,
+    "local-reports": 0.83,
+    "two-servers": 0.9,
     "shuffle": 0.11,
     "splits": 0.85,
     "choice": 0.75,
@@ -112,6 +116,24 @@ def test_half_the_sensitivity_is_refuted(privatizer: object, plan: str) -> None:
 
 def test_half_the_noise_on_a_log_is_refuted() -> None:
     assert seen(MECHANISMS["one-hot"].game(Settings(2.0)), 20_000) > 1.0
+
+
+class NoiseForOneWay(Reports):
+    """As if a report could only come or go, and not move."""
+
+    @property
+    def sensitivity(self) -> float:
+        return 1.0
+
+
+class NoiseWhereSomebodyWas(Reports):
+    def sealed(self, tally, noise):
+        return np.where(tally > 0, super().sealed(tally, noise), 0)
+
+
+@pytest.mark.parametrize("careless", [NoiseForOneWay, NoiseWhereSomebodyWas])
+def test_reports_with_too_little_noise_are_refuted(careless: type[Reports]) -> None:
+    assert seen(reports_game(careless(ONE), Settings(1.0)), 20_000) > 1.0
 
 
 def test_the_noise_of_a_larger_budget_behind_a_toeplitz_matrix_is_refuted() -> None:

@@ -18,7 +18,7 @@ from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.reports import Reports
 from discreet.problem import PublicStructure
-from oracles_spotlight import TwoReports, VisitedOnly, announced
+from oracles_spotlight import BothStatistics, TwoReports, VisitedOnly, announced
 
 START = PublicStructure(initial=np.array([1.0, 0.0]))
 SPEC = CountSpec(2, 2, 2, True, 1.0)
@@ -33,11 +33,12 @@ WORLDS = (
 )
 
 
-def report_game(privatizer, reports=1):
+def report_game(privatizer, reports=1, classes=None):
     """One user per epoch, everything asked for: what is seen is the released histogram."""
     alphabet = privatizer.open(SPEC, 1, NoiseSource.seeded(0)).alphabet
-    plan = announced(alphabet, range(4))
-    centres = np.array([_alone(world, reports) for world in (0, 1)])
+    plan = asked(alphabet, classes)
+    exactly = replace(privatizer, budget=Budget.pure(np.inf), reports=reports)
+    centres = np.array([_alone(world, exactly, classes) for world in (0, 1)])
 
     def views(world, trials, noise):
         stream = privatizer.open(SPEC, trials, noise)
@@ -56,10 +57,17 @@ def report_game(privatizer, reports=1):
     return Game(1.0, views, scores)
 
 
-def _alone(world, reports=1):
+def asked(alphabet, classes=None):
+    """Everything, successors one by one or in classes."""
+    plan = announced(alphabet, range(4))
+    return replace(plan, announcement=replace(plan.announcement, classes=classes))
+
+
+def _alone(world, exactly=None, classes=None):
     """Her histogram without noise: the attacker knows both stories."""
-    stream = Reports(Budget.pure(np.inf), reports=reports, structure=START).open(SPEC, 1, NoiseSource.seeded(0))
-    stream.begin(announced(stream.alphabet, range(4)))
+    exactly = Reports(Budget.pure(np.inf), structure=START) if exactly is None else exactly
+    stream = exactly.open(SPEC, 1, NoiseSource.seeded(0))
+    stream.begin(asked(stream.alphabet, classes))
     stream.add(WORLDS[world])
     return stream.release().histogram.reshape(-1)
 
@@ -68,6 +76,18 @@ def test_the_shipped_stream_leaks_nearly_what_it_claims_and_no_more():
     found = audited("reports", report_game(Reports(Budget.pure(1.0), structure=START)), TRIALS)
     assert not found.refuted
     assert 0.75 < found.lower_bound <= 1.0
+
+
+@pytest.mark.parametrize("classes", [np.array([0, 0]), np.array([1, 0])])
+def test_reports_on_classes_leak_nearly_what_they_claim_and_no_more(classes):
+    found = audited("classes", report_game(Reports(Budget.pure(1.0), structure=START), 1, classes), TRIALS)
+    assert not found.refuted
+    assert 0.75 < found.lower_bound <= 1.0
+
+
+def test_single_outcomes_beside_their_class_at_the_noise_of_one_are_refuted():
+    game = report_game(BothStatistics(Budget.pure(1.0), structure=START), 1, np.array([0, 0]))
+    assert audited("both", game, TRIALS).refuted
 
 
 def test_two_reports_leak_nearly_what_they_claim():
