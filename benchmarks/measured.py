@@ -13,16 +13,18 @@ from pathlib import Path
 from discreet import catalog
 from discreet.runs.exploring import Measured
 from families import PROBLEMS, Problem
-from results_families import LEARNERS, STORED
+from results_families import LEARNERS, SECOND, STORED
 
 TARGET = Path(__file__).parents[1] / "src" / "discreet" / "runs" / "measured.csv"
 
 
 def measured() -> list[Measured]:
-    """Means over seeds and instances; sizes and outcomes per cell are those of the first instance."""
+    """Means over the seeds and instances of the page's first tables; sizes and outcomes are those of instance 0."""
     groups: dict[tuple[str, str], dict[tuple[str, ...], list[dict[str, str]]]] = {}
     with STORED.open(newline="") as file:
         for row in csv.DictReader(file):
+            if int(row["seed"]) >= SECOND[1]:
+                continue
             setting = tuple(row[name] for name in ("model", "episodes", "epsilon"))
             groups.setdefault((row["problem"], row["label"]), {}).setdefault(setting, []).append(row)
     return [

@@ -73,6 +73,8 @@ def main() -> None:
             if asked.only in ("", name):
                 run(name, asked.out, asked.jobs, asked.runs)
     runs = scores.scored(results.read(asked.out))
+    if asked.only:
+        runs = [row for row in scores.published() if row.learner != asked.only] + runs
     scores.write(runs, SCORES)
     before = PAGE.read_text().partition(START)[0]
     PAGE.write_text(before + START + TEXT + table(scores.board(runs)) + "\n")
