@@ -31,8 +31,8 @@ from ports import free_port
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r'^(<!-- not run -->\n)?```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.M | re.S)
 PORT = re.compile(r"\b80\d\d\b")
-#: What bash says of a job that was killed, whenever it notices; no command has printed it.
-KILLED = re.compile(r"bash: line \d+: +\d+ (Killed|Terminated) ")
+#: What no page shows: bash on a job that was killed, whenever it notices; the first run of a kernel after installing.
+UNSHOWN = re.compile(r"bash: line \d+: +\d+ (Killed|Terminated) |compiling numerical kernels ")
 EXIT = re.compile(r"# exits with (\d+)$")
 #: No command of a page may take longer.
 SECONDS = 300.0
@@ -76,6 +76,10 @@ def agrees(shown: list[str], printed: list[str]) -> bool:
 def free_ports(page: str) -> dict[str, str]:
     """For every port that the page names, one that nobody uses."""
     return {port: str(free_port()) for port in sorted(set(PORT.findall(page)))}
+
+
+def shown_of(lines: list[str]) -> list[str]:
+    return [line for line in lines if not UNSHOWN.match(line)]
 
 
 class Shell:
@@ -128,9 +132,8 @@ class Shell:
             for line in out:
                 if line.startswith("@@ "):
                     # the line break before the mark ends a last line that has none
-                    return (lines[:-1] if lines and not lines[-1] else lines), int(line[3:])
-                if not KILLED.match(line):
-                    lines.append(line.rstrip("\n"))
+                    return shown_of(lines[:-1] if lines and not lines[-1] else lines), int(line[3:])
+                lines.append(line.rstrip("\n"))
         finally:
             watch.cancel()
         raise AssertionError(
@@ -144,7 +147,7 @@ class Shell:
         self.run(f"{command.removesuffix('&')} > {output} 2>&1 &")
         end = time.monotonic() + SECONDS
         while True:
-            printed = output.read_text().splitlines() if output.exists() else []
+            printed = shown_of(output.read_text().splitlines()) if output.exists() else []
             if agrees([*shown, "…"], printed) or time.monotonic() > end:
                 return printed
             time.sleep(0.05)

@@ -168,3 +168,13 @@ def test_a_page_that_is_right_is_walked_in_one_shell_and_one_program(tmp_path):
         "```python\nx = 1\n```\n```python\nprint(x)\n```\n```text\n1\n```\n"
     )
     assert len(walk(page, tmp_path)) == 5
+
+
+def test_a_page_holds_whether_or_not_its_commands_are_the_first_to_compile(tmp_path):
+    program = (
+        "import numba\nfrom discreet.cli.terminal import compilation_notice\n"
+        "with compilation_notice():\n    numba.njit(lambda: 1)()\nprint('done')\n"
+    )
+    page = f'```python title="first.py"\n{program}```\n```console\n$ python first.py{{}}\ndone\n```\n'
+    walk(page.format(""), tmp_path)
+    walk(page.format(" 2> said && grep -c compiling said").replace("\ndone\n", "\ndone\n1\n"), tmp_path)
