@@ -129,13 +129,13 @@ def test_u4_a_broken_plug_in_is_one_sentence_and_the_rest_works(tmp_path):
     unknown = program(site, "run", "gone", status=2).stderr
     assert unknown.startswith("Error: unknown algorithm 'gone'; did you mean ")
     assert "the plug-in 'gone' of theirs could not be loaded" in unknown
-    assert program(site, "run", "ucbvi", "--episodes", "20").stderr == ""
+    assert program(site, "run", "ucbvi", "--episodes", "20", "--quiet").stderr == ""
 
 
 def test_u4_plug_ins_are_not_imported_before_they_are_needed(tmp_path):
     site = installed(tmp_path / "site", GOOD, package="raise SystemError('imported')\n")
     program(site, "--help")
-    assert program(site, "run", "ucbvi", "--episodes", "20").stderr == ""
+    assert program(site, "run", "ucbvi", "--episodes", "20", "--quiet").stderr == ""
     assert "could not be loaded (SystemError: imported)" in program(site, "envs").stderr
 
 
