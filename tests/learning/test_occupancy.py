@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core.dispatcher import Dispatcher
 
 from discreet import occupancies as measures
 from discreet.envs.tabular import layered, layers, riverswim
 from discreet.kernels import barrier as barrier_kernel
+from discreet.kernels import entropy as entropy_kernel
+from discreet.kernels import occupancy as occupancy_kernel
 from discreet.kernels.entropy import ball_softmax, box_softmax
 from discreet.mdp import FiniteMDP
 from discreet.occupancies import KernelBalls, KernelBoxes, Layers, Solution, barrier_step, entropy_step
@@ -465,3 +470,24 @@ def test_a_tiny_leader_by_brute_force():
     best = (5.0 * (0.3 * u + 0.6 * (1 - u) + later) + (q * np.log(q)).sum(axis=0)).min()
     assert solution.objective <= best + 1e-9
     assert best - solution.objective <= 2e-3
+
+
+def test_no_compiler_may_reorder_the_sums_of_a_solver():
+    """Mirror steps start from the last one, so rounding grows from user to user: UOB-LBPS had one regret in the
+    process that compiled it and another where its code came from the cache, UOB-REPS one per kind of processor."""
+    found = [
+        each
+        for module in (occupancy_kernel, entropy_kernel, barrier_kernel)
+        for each in vars(module).values()
+        if isinstance(each, Dispatcher)
+    ]
+    assert len(found) >= 20
+    assert [each.__name__ for each in found if each.targetoptions.get("fastmath")] == []
+
+
+def test_the_scores_of_a_mirror_step_are_logarithms_less_losses():
+    measure, losses = np.array([[[[0.25, 0.0]], [[0.5, 1.0]]]]), np.array([[[1.0], [-2.0]]])
+    np.testing.assert_array_equal(
+        entropy_kernel.mirror_scores(measure, losses),
+        [[[[math.log(0.25) - 1.0, math.log(1e-300) - 1.0]], [[math.log(0.5) + 2.0, 2.0]]]],
+    )

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pyarrow as pa
 import pytest
+from gymnasium.envs.registration import find_highest_version
 
 from discreet.envs.registry import make
 from discreet.offline import fitting as offline
@@ -92,7 +93,7 @@ def counted(table: pa.Table, S: int, A: int, H: int, low: float) -> np.ndarray:
 PROBLEMS = {
     "FrozenLake 4x4": (lambda: Table.of("FrozenLake-v1"), 20_000, 100, (0.0, 1.0)),
     "FrozenLake 8x8": (lambda: Table.of("FrozenLake-v1", map_name="8x8"), 50_000, 100, (0.0, 1.0)),
-    "Taxi": (lambda: Table.of("Taxi-v4"), 20_000, 50, (-10.0, 20.0)),
+    "Taxi": (lambda: Table.of(f"Taxi-v{find_highest_version(None, 'Taxi')}"), 20_000, 50, (-10.0, 20.0)),
     "dense 0": (lambda: Table.dense(0), 2000, 10, (0.0, 1.0)),
     "dense 3": (lambda: Table.dense(3), 2000, 10, (0.0, 1.0)),
 }

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from discreet.kernels.entropy import mirror_scores
 from discreet.kernels.projection import project_counts
 from discreet.mdp import Floats
 from discreet.occupancies import (
@@ -254,8 +255,7 @@ class BanditDescent:
         if self.regulariser == "barrier":
             assert isinstance(boxes, KernelBoxes)
             return barrier_step(boxes, losses, before)
-        scores = np.log(np.maximum(before.measure, 1e-300)) - losses[..., None]
-        return entropy_step(boxes, scores, None)
+        return entropy_step(boxes, mirror_scores(before.measure, losses), None)
 
 
 @dataclass(frozen=True)

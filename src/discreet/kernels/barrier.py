@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.kernels.jit import compiled, compiled_vectorised
+from discreet.kernels.jit import compiled
 from discreet.kernels.occupancy import forward, solve_layers
 from discreet.mdp import Floats, Ints
 
@@ -275,7 +275,7 @@ def evaluate(
     return result
 
 
-@compiled_vectorised
+@compiled
 def curvature(
     lo: Floats,
     hi: Floats,

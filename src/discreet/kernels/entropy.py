@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.kernels.jit import compiled, compiled_vectorised
+from discreet.kernels.jit import compiled
 from discreet.kernels.occupancy import forward, solve_layers
 from discreet.mdp import Floats, Ints
 
@@ -139,6 +139,22 @@ def ball_softmax(z: Floats, center: Floats, reach: float, n: int, p: Floats, fre
 
 
 @compiled
+def mirror_scores(measure: Floats, losses: Floats) -> Floats:
+    """θ = ln q − η·ℓ̂ of a mirror step from q (H, X, A, X); η·ℓ̂ = `losses` (H, X, A). q = 0 counts as 1e-300.
+
+    Compiled, for numpy's logarithm rounds differently on different processors.
+    """
+    H, X, A, _ = measure.shape
+    scores = np.empty((H, X, A, X))
+    for h in range(H):
+        for x in range(X):
+            for a in range(A):
+                for y in range(X):
+                    scores[h, x, a, y] = np.log(max(measure[h, x, a, y], 1e-300)) - losses[h, x, a]
+    return scores
+
+
+@compiled
 def row(z: Floats, lo: Floats, hi: Floats, reach: float, n: int, p: Floats, free: Groups, scratch: Floats) -> float:
     """V of one (x, a), and its maximiser."""
     if reach >= 0.0:
@@ -210,7 +226,7 @@ def evaluate(
     return result
 
 
-@compiled_vectorised
+@compiled
 def hessian(
     sizes: Ints,
     initial: Floats,

@@ -43,7 +43,11 @@ def compiled(function: Function) -> Function:
 
 
 def compiled_vectorised(function: Function) -> Function:
-    """As `compiled`, and sums may be reordered (only for code that never relies on their order)."""
+    """As `compiled`, and sums may be reordered (only for code that never relies on their order).
+
+    Last digits then depend on the processor, and on whether this process compiled the code or found it in the cache:
+    not for what the next step starts from, as in mirror descent, where they would grow.
+    """
     return cast(Function, numba.njit(cache=True, fastmath=REASSOCIATE)(function))
 
 

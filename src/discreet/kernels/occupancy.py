@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from discreet.kernels.jit import compiled, compiled_vectorised
+from discreet.kernels.jit import compiled
 from discreet.mdp import Floats, Ints
 
 
-@compiled_vectorised
+@compiled
 def factor(matrix: Floats, n: int) -> bool:
     """Cholesky factor of the leading n×n block, in place (lower triangle); False when a pivot is not positive."""
     for i in range(n):
@@ -29,7 +29,7 @@ def factor(matrix: Floats, n: int) -> bool:
     return True
 
 
-@compiled_vectorised
+@compiled
 def solve_layers(
     diagonal: Floats,  # (H+1, X, X)
     upper: Floats,  # (H+1, X, X): block (h, h+1)
