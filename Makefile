@@ -38,6 +38,8 @@ lint: install
 bench: install ## measure speed against plain baselines, write benchmarks/results.json
 	$(BIN)/python benchmarks/run.py
 
+# Shown numbers are the same on every processor (docs/stability.md).
+docs: export OPENBLAS_CORETYPE ?= Sandybridge
 docs: install ## rewrite docs/algorithms.md, the indexes of docs/papers and what commands print, from the program
 	$(BIN)/discreet algorithms --markdown > docs/algorithms.md.part
 	mv docs/algorithms.md.part docs/algorithms.md
