@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 from dataclasses import replace
@@ -245,11 +246,28 @@ def test_results_of_two_sources_are_marked():
     assert "versions of the source;" not in page([row()])
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "said"),
+    [
+        (1e-6, "is at most 51 % sure"),
+        (math.log(99.0), "is at most 99 % sure"),
+        (4.6, "is at most 99.1 % sure"),  # 99.0048
+        (5.0, "is at most 99.4 % sure"),  # 99.3307
+        (math.log(999.0), "is at most 99.9 % sure"),
+        (7.0, "may be more than 99.9 % sure"),  # 99.9089
+        (1000.0, "may be more than 99.9 % sure"),
+    ],
+)
+def test_nobody_is_said_to_be_at_most_entirely_sure(epsilon, said):
+    assert odds.certainty(epsilon) == said
+    assert f"these or others {said} after" in report.in_words(Guarantee("joint", epsilon))[1]
+
+
 def test_the_guarantee_in_words_is_that_of_randomised_response():
     promise, ledger = Guarantee("joint", 1.0), row().guarantee
     assert "more than 2.72 times" in report.in_words(promise)[1]
-    assert f"at most {odds.certainty(1.0)} % sure" in report.in_words(promise)[1]
-    assert odds.certainty(1.0) == 74  # e/(1 + e) = .731, rounded up
+    assert f"these or others {odds.certainty(1.0)} after seeing everything" in report.in_words(promise)[1]
+    assert odds.certainty(1.0) == "is at most 74 % sure"  # e/(1 + e) = .731, rounded up
     assert report.in_words(no_privacy()) == report.in_words(Guarantee("joint", np.inf))
     assert "but for a chance of 1e-06" in report.in_words(Guarantee("shuffle", 1.0, 1e-6))[1]
     (line,) = report.spent(ledger)

@@ -72,8 +72,8 @@ def promise(document: Mapping[str, Any]) -> list[str]:
     meaning = (
         f"Had the records of any one of them been {relation}, this folder could have come out the same: no outcome "
         f"would have been more than {odds.factor(epsilon)} times as likely or as unlikely. Whoever found it a "
-        "toss-up whether one person’s records are these or others, and then studies everything here, is at most "
-        f"{odds.certainty(epsilon)} % sure"
+        "toss-up whether one person’s records are these or others, and then studies everything here, "
+        f"{odds.certainty(epsilon)}"
     )
     meaning += f", but for a chance of {stated['delta']:g}." if stated["delta"] else "."
     return [

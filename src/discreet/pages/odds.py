@@ -14,6 +14,10 @@ def factor(epsilon: float) -> str:
     return f"{math.ceil(odds * 10.0**digits - 1e-9) / 10.0**digits:g}"
 
 
-def certainty(epsilon: float) -> int:
-    """Percent to which somebody can be sure who found it a toss-up before: 1/(1 + e^−ε), rounded up."""
-    return math.ceil(100.0 / (1.0 + math.exp(-epsilon)) - 1e-9)
+def certainty(epsilon: float) -> str:
+    """How sure somebody may be who found it a toss-up before: at most 1/(1 + e^−ε), rounded up, never to 100 %."""
+    percent = 100.0 / (1.0 + math.exp(-epsilon))
+    for digits in (0, 1):
+        if (most := math.ceil(percent * 10**digits - 1e-9) / 10**digits) < 100.0:
+            return f"is at most {most:g} % sure"
+    return "may be more than 99.9 % sure"

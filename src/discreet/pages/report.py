@@ -409,8 +409,7 @@ def in_words(guarantee: Guarantee) -> list[str]:
         lines.append(
             f"Had the records of any one {guarantee.unit} been {relation}, no outcome would have been more than "
             f"{odds.factor(guarantee.epsilon)} times as likely or as unlikely{but}. Whoever found it a toss-up "
-            f"whether the records are these or others is at most {odds.certainty(guarantee.epsilon)} % sure after "
-            "seeing everything."
+            f"whether the records are these or others {odds.certainty(guarantee.epsilon)} after seeing everything."
         )
     return lines
 
