@@ -40,7 +40,7 @@ LIVE = ("privacy/test_prio3.py", *(f"live/test_{name}.py" for name in ("live_ser
 WHOLE = (
     *BASE,
     *LIVE,
-    *("privacy/test_projection.py", "learning/test_occupancy.py", "logs/test_counting.py"),
+    *("privacy/test_projection.py", "logs/test_counting.py"),
     *("runs/test_results_tables.py", "live/test_live_vectors.py"),
 )
 
