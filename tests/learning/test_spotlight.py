@@ -358,6 +358,57 @@ def test_one_outcome_per_cell_needs_fewer_reports():
     assert not known_cells(replace(wide, counts=counts), variances, False).any()
 
 
+def told(row, own=None, counts=3.0 * 3, mixture=(0.0, 0.0, 0.0, 1.0, 0.0)):
+    """Forty cells of ten states for which the prior foretells `row`; read as that, or as `own`."""
+    nothing = Reading.nothing(np.ones((40, 20), dtype=bool))
+    rows = np.tile(row if own is None else own, (40, 1))
+    return replace(
+        nothing, prior=np.tile(row, (40, 1)), rows=rows, counts=np.full(40, counts), mixture=np.array(mixture)
+    )
+
+
+def test_a_cell_is_foretold_as_far_as_the_prior_is_believed_and_names_few_outcomes():
+    sure, two, six = np.eye(10)[0], np.append([0.5, 0.5], np.zeros(8)), np.append(np.full(6, 1 / 6), np.zeros(4))
+    for row, mixture, expected in [
+        (sure, (0.0, 0.0, 0.0, 1.0, 0.0), 1.0),
+        (sure, (0.4, 0.6, 0.0, 0.0, 0.0), 0.6),
+        (two, (0.0, 0.0, 1.0, 0.0, 0.0), 0.75),
+        (six, (0.0, 0.0, 1.0, 0.0, 0.0), 0.0),
+    ]:
+        assert agent_module.foretold(told(row, mixture=mixture), False) == pytest.approx(np.full(40, expected))
+        assert not agent_module.foretold(told(row, mixture=mixture), True).any()
+    assert not agent_module.foretold(Reading.nothing(np.ones((40, 20), dtype=bool)), False).any()
+
+
+def test_what_the_prior_foretold_is_known_from_half_as_many_reports_unless_it_came_otherwise():
+    here, there, variances = np.eye(10)[0], np.eye(10)[1], np.full(40, 9.0)
+    assert known_cells(told(here), variances, False).all()
+    assert not known_cells(told(here, counts=2.7 * 3), variances, False).any()
+    assert not known_cells(told(here, own=there), variances, False).any()
+    assert not known_cells(told(here, mixture=(1.0, 0.0, 0.0, 0.0, 0.0)), variances, False).any()
+    half = 0.5 * here + 0.5 * there
+    assert known_cells(told(here, own=half), variances, False).all()  # shares half of its row
+    assert not known_cells(told(here, own=0.4 * here + 0.6 * there), variances, False).any()
+
+
+def test_what_the_prior_foretells_is_explored_for_half_as_long():
+    alphabet = Items.of(20, 2, 2, True, PublicStructure(np.eye(20)[0]))
+    nothing_yet = Knowledge.nothing(alphabet)
+    believed = replace(
+        nothing_yet.reading, prior=np.tile(np.eye(20)[0], (40, 1)), mixture=np.array([0.0, 0.0, 0.0, 1.0, 0.0])
+    )
+    first, shorter, normal = (
+        replan(k, Spotlight(1000, np.eye(20)[0]), alphabet).users
+        for k in (
+            nothing_yet,
+            replace(nothing_yet, reading=believed),
+            replace(nothing_yet, reading=believed, normal=True),
+        )
+    )
+    assert (first, normal) == (math.ceil(CURATOR.explore * 3),) * 2
+    assert shorter == first // 2
+
+
 def test_cells_are_known_by_reports_over_noise():
     nothing = Reading.nothing(np.ones((4, 4), dtype=bool))
     counts = np.array([5.5 * 3 - 0.1, 5.5 * 3 + 0.1, 4.9, 5.1])
@@ -568,12 +619,12 @@ def test_neither_search_believes_the_prior_about_cells_nobody_tried(monkeypatch)
 
 
 def rivals(reports):
-    """A sure .4 at home against a corridor whose end pays 1; by what was read, home is a little better."""
+    """A sure .55 at home against a corridor whose end pays 1; by what was read, home is a little better, and clearer."""
     S = 6
     alphabet = Items.of(S, 2, 16, True, PublicStructure(np.eye(S)[0]))
     sums = np.zeros((2 * S, 2 * S))
     for s in range(S):
-        sums[2 * s, :2] = 0.6 * reports, 0.4 * reports
+        sums[2 * s, :2] = 0.9 * reports, 1.1 * reports
         sums[2 * s + 1, 2 * min(s + 1, S - 1)] += 0.7 * reports
         sums[2 * s + 1, 2 * max(s - 1, 0)] += 0.3 * reports
     sums[-1, -2], sums[-1, -1] = 0.0, 0.7 * reports
@@ -587,7 +638,7 @@ def test_a_path_whose_doubts_add_up_is_tried_though_no_single_step_of_it_looks_w
     plan = replan(ready, agent, alphabet)
     assert plan.cautious[0, 0].tolist() == [1.0, 0.0]
     assert plan.focus.mode == "search"
-    assert plan.announcement.rows.tolist() == [5]  # a step of the corridor
+    assert plan.announcement.rows.tolist() == [11]  # its end
     assert plan.actions[0, 0] == 1
     spent = replan(replace(ready, lost=1000.0), agent, alphabet)
     assert (spent.focus.mode, spent.announcement.rows.tolist()) == ("refine", [0])
@@ -607,7 +658,8 @@ def test_unknown_cells_are_explored_only_while_users_meet_them():
     plan = replan(knowing(sums, variances, alphabet), agent, alphabet)
     assert plan.focus.mode == "explore"
     assert plan.announcement.rows.tolist() == [5]
-    assert plan.users == math.ceil(CURATOR.explore * 3)  # everybody gets there
+    told = 0.5 * agent_module.foretold(plan.knowledge.reading, False)[5]
+    assert plan.users == math.ceil(CURATOR.explore * (1.0 - told) * 3)  # everybody gets there
     distrusted = knowing(sums, variances, alphabet, trust=[1, 1, 1, 1, 1, 0.4])
     assert replan(distrusted, agent, alphabet).focus.mode == "refine"
     assert replan(replace(knowing(sums, variances, alphabet), refine=True), agent, alphabet).focus.mode == "refine"
@@ -628,11 +680,11 @@ def test_after_the_report_users_play_the_cautious_plan():
     assert (nobody.announcement.after == 0.5).all()  # nothing is usable: play evenly
 
 
-def detour(reports=4000.0):
-    """Action 1 of state 0 leads to state 1 for good, which pays 1; its own action 1 was hardly ever tried."""
+def detour(reports=4000.0, pays=0.5):
+    """Action 1 of state 0 leads to state 1 for good, which pays; its own action 1 was hardly ever tried."""
     alphabet = Items.of(2, 2, 8, True, PublicStructure(np.eye(2)[0]))
     sums = np.zeros((4, 4))
-    sums[0, 0], sums[1, 2], sums[2, 3] = reports, reports, reports
+    sums[0, 0], sums[1, 2], sums[2, 2:] = reports, reports, [(1.0 - pays) * reports, pays * reports]
     return alphabet, sums
 
 
@@ -648,10 +700,26 @@ def test_reports_are_asked_for_where_they_cost_least():
     assert np.array_equal(plan.announcement.after, plan.cautious)
 
 
+@pytest.mark.parametrize(("pays", "price"), [(0.5, 0.3 * 8), (0.9, 0.7), (1.0, 0.02 * 8)])
+def test_a_report_is_worth_what_exploring_may_win(pays, price, monkeypatch):
+    """What is known pays `pays` in each of seven steps, an unknown cell at most 1: never more than .3·H, nor less than
+    .02·H."""
+    alphabet, sums = detour(4e6, pays)
+    knowledge = knowing(sums, np.array([9.0, 9.0, 9.0, np.inf]), alphabet)
+    prices, original = [], agent_module.kernel.buying_values
+
+    def spied(*told):
+        prices.append(told[12])
+        return original(*told)
+
+    monkeypatch.setattr(agent_module.kernel, "buying_values", spied)
+    replan(knowledge, Spotlight(10_000_000, np.eye(2)[0]), alphabet)
+    assert prices[0] == pytest.approx(price * 0.99 ** np.arange(8), rel=1e-2)
+
+
 def test_reports_come_at_once_where_nothing_is_earned():
     """The same without a reward: nothing is lost by trying, and the sooner it is done the less can go wrong."""
-    alphabet, sums = detour()
-    sums[2] = [0.0, 0.0, 4000.0, 0.0]
+    alphabet, sums = detour(pays=0.0)
     knowledge = knowing(sums, np.array([9.0, 9.0, 9.0, np.inf]), alphabet)
     plan = replan(knowledge, Spotlight(100_000, np.eye(2)[0]), alphabet)
     assert plan.actions[:, 1].tolist() == [1] * 8

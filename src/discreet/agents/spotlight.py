@@ -27,6 +27,9 @@ USABLE = 3.0
 NARROW, SHORTER, SOONER = 0.8, 0.35, 0.2
 #: The same where a step is alike: the sum over steps is known, and a difference shows in few reports.
 SHORTER_ALIKE, SOONER_ALIKE = 0.25, 0.5
+#: The same, pooled, where the row prior foretells a cell (`foretold`): a row of less than BROAD outcomes. Sooner
+#: known is only what shares at least AS_TOLD of its row with what was foretold.
+SHORTER_TOLD, SOONER_TOLD, BROAD, AS_TOLD = 0.5, 0.5, 5.0, 0.5
 #: Weight of a standard deviation of Q in the cautious plan, and in the choice of actions while cells are unknown.
 CAUTION, OPTIMISM = 0.1, 0.5
 #: Later that weight is the largest z, of these, at which a test of the action pays (`worth_testing`).
@@ -53,11 +56,12 @@ REREAD = 1.2
 FEWEST_KNOWN = 6
 #: What an unknown cell may pay, once much is found: the mean of known cells and so many root mean squares of them.
 HOPE = 0.6
-#: A report is worth this share of the horizon, and less by SOON with every step (models err more the further they
-#: look); a plan on which reports cost less brings at least this share of the exploring plan's.
-PRICE, SOON, FREQUENT = 0.3, 0.99, 0.5
+#: A report is worth what exploring may win, between these shares of the horizon, and less by SOON with every step
+#: (models err more the further they look); a plan on which reports cost less brings at least the share FREQUENT of
+#: the exploring plan's.
+LEAST_PRICE, PRICE, SOON, FREQUENT = 0.02, 0.3, 0.99, 0.5
 #: Once all states were seen: deviations that add up along a path that may be better, and what it may cost (as above).
-RIVAL, RIVAL_LOSS = 1.0, 0.02
+RIVAL, RIVAL_LOSS = 1.5, 0.04
 #: The start, where it is not public, is asked for once: so many times √S·sd reports.
 START_SIGNAL = 12.0
 
@@ -379,11 +383,13 @@ class _Planner:
         return plan
 
     def _bought(self, plan: Exploring, wanted: Mask, safe: Floats) -> Exploring:
-        """The same targets for less: the plan that earns most if a report is paid for like PRICE·H of reward.
+        """The same targets for less: the plan that earns most if a report is paid for with what it may win.
 
         Users earn what they can on the way, and come to their report when it costs least: often in their last steps.
         """
         H, S, _ = self.shape
+        promise = float(self.initial @ (plan.values[0] - safe[0]))
+        price = min(max(promise, LEAST_PRICE * H), PRICE * H)
         actions = plan.actions.copy()
         kernel.buying_values(
             *self.usable,
@@ -393,7 +399,7 @@ class _Planner:
             self.prospect.mean,
             self.order,
             wanted,
-            np.asarray(PRICE * H * SOON ** np.arange(H), dtype=np.float64),
+            np.asarray(price * SOON ** np.arange(H), dtype=np.float64),
             safe,
             actions,
             np.empty((H + 1, S)),
@@ -512,6 +518,8 @@ class _Planner:
         if exploring:
             signal *= 1.0 - SHORTER * narrowness(self.knowledge.reading)
         needed = np.full(C, signal)
+        if exploring:
+            needed *= 1.0 - SHORTER_TOLD * foretold(self.knowledge.reading, self.knowledge.normal)
         if exploring and self.knowledge.shared is not None:
             needed[self.knowledge.shared.agreed] *= 1.0 - SHORTER_ALIKE
         at_least = np.zeros(C) if exploring else self.tested.counts
@@ -614,6 +622,17 @@ def narrowness(reading: Reading) -> float:
     return share if share > NARROW else 0.0
 
 
+def foretold(reading: Reading, normal: bool) -> Floats:
+    """(C,): how far the row prior tells what a cell does, 0 to 1: belief in it, and how few outcomes it names.
+
+    Not at all under normal noise: few deviations of it make a cell known as it is.
+    """
+    if normal:
+        return np.zeros(reading.counts.size)
+    outcomes = 1.0 / (reading.prior**2).sum(axis=1)
+    return np.asarray((1.0 - reading.mixture[0]) * np.clip((BROAD - outcomes) / (BROAD - 1.0), 0.0, 1.0))
+
+
 def known_from_on(staged: bool, normal: bool) -> float:
     if normal:
         return KNOWN_NORMAL_STAGED if staged else KNOWN_NORMAL
@@ -623,7 +642,9 @@ def known_from_on(staged: bool, normal: bool) -> float:
 def known_cells(reading: Reading, variances: Floats, staged: bool, normal: bool = False) -> Mask:
     level = known_from_on(staged, normal)
     level *= 1.0 - SOONER * narrowness(reading)
-    enough = np.maximum(LEAST, level * np.sqrt(variances))
+    as_told = np.minimum(reading.rows, reading.prior).sum(axis=1) >= AS_TOLD
+    levels = level * (1.0 - SOONER_TOLD * as_told * foretold(reading, normal))
+    enough = np.maximum(LEAST, levels * np.sqrt(variances))
     return np.asarray(np.isfinite(variances) & (reading.counts >= enough))
 
 
