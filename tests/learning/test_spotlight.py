@@ -619,7 +619,7 @@ def test_neither_search_believes_the_prior_about_cells_nobody_tried(monkeypatch)
 
 
 def rivals(reports):
-    """A sure .55 at home against a corridor whose end pays 1; by what was read, home is a little better, and clearer."""
+    """A sure .55 at home against a corridor whose end pays 1; by what was read, home is a little better."""
     S = 6
     alphabet = Items.of(S, 2, 16, True, PublicStructure(np.eye(S)[0]))
     sums = np.zeros((2 * S, 2 * S))
@@ -702,7 +702,7 @@ def test_reports_are_asked_for_where_they_cost_least():
 
 @pytest.mark.parametrize(("pays", "price"), [(0.5, 0.3 * 8), (0.9, 0.7), (1.0, 0.02 * 8)])
 def test_a_report_is_worth_what_exploring_may_win(pays, price, monkeypatch):
-    """What is known pays `pays` in each of seven steps, an unknown cell at most 1: never more than .3·H, nor less than
+    """What is known pays `pays` in each of seven steps, an unknown cell at most 1: at most .3·H, and at least
     .02·H."""
     alphabet, sums = detour(4e6, pays)
     knowledge = knowing(sums, np.array([9.0, 9.0, 9.0, np.inf]), alphabet)
