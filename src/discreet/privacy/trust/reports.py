@@ -31,7 +31,7 @@ from discreet.releases.reports import ConstantNoise, PrivateReports, ReportNoise
 
 Released = TypeVar("Released")
 
-#: Most sub-cells whose noise is balanced. At more, its deviation would be less than half a percent smaller.
+#: Most sub-cells whose noise is balanced. At more its deviation would be smaller by half a percent, at ε ≤ 1.
 BALANCED = 256
 
 
