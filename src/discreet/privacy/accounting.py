@@ -33,9 +33,9 @@ MARGIN = 2e-10
 TOLERANCE = 1e-9
 
 #: Balanced noise (`noise.Balanced`) on sums of people each of whom adds numbers ≥ 0 that sum to at most Δ₁/2.
-BALANCED = "balanced-laplace"
+BALANCED_LAPLACE = "balanced-laplace"
 _GAUSSIAN = ("gaussian", "discrete-gaussian")
-_LAPLACE = ("laplace", "discrete-laplace", BALANCED)
+_LAPLACE = ("laplace", "discrete-laplace", BALANCED_LAPLACE)
 _NORM_OF = dict.fromkeys(_LAPLACE, "l1") | dict.fromkeys(_GAUSSIAN, "l2")
 
 
@@ -701,7 +701,7 @@ def pld_epsilon(entries: Sequence[LedgerEntry], delta: float) -> float:
             part = pld.from_discrete_laplace_mechanism(
                 each / entry.sensitivity, sensitivity=steps, value_discretization_interval=interval
             )
-        elif entry.mechanism == BALANCED:
+        elif entry.mechanism == BALANCED_LAPLACE:
             part = pld.from_privacy_parameters(
                 DifferentialPrivacyParameters(each), value_discretization_interval=interval
             )

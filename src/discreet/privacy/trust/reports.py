@@ -18,8 +18,7 @@ from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec, Sensitivity
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
-from discreet.privacy import accounting
-from discreet.privacy.accounting import Budget, LedgerEntry, Neighbours, Trust
+from discreet.privacy.accounting import BALANCED_LAPLACE, Budget, LedgerEntry, Neighbours, Trust
 from discreet.privacy.crowd import Crowd, Keeper
 from discreet.privacy.families import check_common, paid, variance_of
 from discreet.privacy.noise import Balanced, NoiseSource
@@ -107,7 +106,7 @@ class Reports:
     def entry(self) -> LedgerEntry:
         moved, epsilon = Sensitivity(self.sensitivity, self.sensitivity), self.budget.total("laplace")
         entry = paid("reports", "laplace", moved, epsilon, episodes_per_user=self.episodes_per_user)
-        return replace(entry, mechanism=accounting.BALANCED) if self.balanced else entry
+        return replace(entry, mechanism=BALANCED_LAPLACE) if self.balanced else entry
 
     def users_lost(self, spec: CountSpec, branching: float | None = None) -> float:
         """About how many users play badly before all cells with that many outcomes are known (`lost_per_cell`).
