@@ -9,6 +9,7 @@ import numpy as np
 
 from discreet.people.episodes import Episodes
 from discreet.planning import Plan
+from discreet.privacy.noise import Balanced
 from discreet.privacy.trust.reports import CuratorReportStream, Reports, encoded, numbered
 from discreet.releases.reports import Targets
 
@@ -56,6 +57,18 @@ def contributions(episodes, spec, alphabet, targets, m, noise):
     for user, places in enumerate(place[items]):
         np.add.at(table[user], wanted[places[places >= 0]], 1)
     return table
+
+
+def worst_ratio(scale, one, other):
+    """Exact largest |log-ratio| of a release of two contributions under balanced noise: by the triangle inequality it
+    is that of the release that equals one of them, and no release near by has a larger one."""
+    law, rng = Balanced(scale, one.size), np.random.default_rng(0)
+    near = rng.integers(-2, 4, size=(30, one.size)) * (rng.random((30, one.size)) < 0.3)
+    y = np.concatenate([[one, other], near])
+    ratios = np.abs(law.log_weight(y - one) - law.log_weight(y - other))
+    assert ratios.max() <= ratios[0] + 1e-12
+    assert ratios[0] == ratios[1]
+    return float(ratios[0])
 
 
 def reported_law(mdp, policy, choose):
@@ -261,7 +274,7 @@ class VisitedOnlyStream(CuratorReportStream):
     def _estimate(self):
         seen = self._tally > 0
         self._tally[seen] += self._noise.laplace(self._privatizer.entry().scale, int(seen.sum()))
-        return self._tally, self._law.each
+        return self._tally, self._law.variance(0, 0)
 
 
 class BothStatisticsStream(CuratorReportStream):

@@ -23,7 +23,7 @@ from discreet.mdp import FiniteMDP
 from discreet.people.counts import CountSpec
 from discreet.people.episodes import Episodes, MDPSimulator
 from discreet.privacy.accounting import Budget
-from discreet.privacy.noise import DiscreteLaplace, NoiseSource
+from discreet.privacy.noise import Balanced, DiscreteLaplace, NoiseSource
 from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.reports import Reports, alphabet_of
 from discreet.problem import Problem, PublicStructure
@@ -52,9 +52,7 @@ def test_every_pair_of_episodes_is_within_epsilon_whatever_the_classes(pooled, r
     spec = CountSpec(3, 2, 2, pooled, 1.0)
     alphabet = alphabet_of(spec, THREE)
     episodes = oracle.all_episodes(3, 2, 2)
-    law = DiscreteLaplace(Reports(Budget.pure(1.0), reports=reports).entry().scale)
-    logs = np.array([[math.log(law.pmf(int(y - n))) for y in range(-4, 7)] for n in range(reports + 1)])
-    apart = np.abs(logs[:, None] - logs[None]).max(axis=2)  # of one sub-cell with n and n' reports
+    scale = Reports(Budget.pure(1.0), reports=reports).entry().scale
     for classes in MAPS:
         targets = asked(alphabet, range(alphabet.num_rows), classes).announcement
         vectors = oracle.contributions(episodes, spec, alphabet, targets, reports, NoiseSource.seeded(0))
@@ -62,7 +60,7 @@ def test_every_pair_of_episodes_is_within_epsilon_whatever_the_classes(pooled, r
         assert distinct.sum(axis=1).max() == reports
         columns = np.flatnonzero(distinct.any(axis=0)) % 6
         assert columns.max() < 2 * (max(classes) + 1)
-        ratios = [apart[one, other].sum() for one, other in itertools.combinations(distinct, 2)]
+        ratios = [oracle.worst_ratio(scale, one, other) for one, other in itertools.combinations(distinct, 2)]
         assert max(ratios) == pytest.approx(1.0, abs=1e-6)
         assert max(ratios) <= 1.0 + 1e-12
 
@@ -86,7 +84,7 @@ def test_without_noise_the_release_is_the_sum_over_each_class():
 
 
 def test_every_class_carries_one_noise_of_the_stated_law_visited_or_not():
-    """Mean absolute noise of both classes and bits: accepts the scale 2/ε, rejects that of a sum of two noises."""
+    """Both classes and bits, balanced over all eight: accepts the scale 2/ε, rejects a sum of two noises."""
     spec = CountSpec(3, 2, 2, True, 1.0)
     stream = Reports(Budget.pure(1.0), structure=THREE).open(spec, 3000, NoiseSource.seeded(3))
     plan = asked(stream.alphabet, (0, 3), [0, 1, 1])
@@ -98,12 +96,13 @@ def test_every_class_carries_one_noise_of_the_stated_law_visited_or_not():
         values[i] = stream.release().histogram
     values[:, 0, 0] -= 1
     assert not values[:, :, 4:].any()
-    q = math.exp(-1 / 2)
-    for sample in np.abs(values[:, :, :4]).reshape(3000, -1).T:
+    variance, flat = Balanced(2.0, 8).variance, values[:, :, :4].reshape(3000, -1)
+    assert stream.release().variance == pytest.approx(variance)
+    for sample in (flat**2).T:
         error = sample.std() / math.sqrt(sample.size)
-        assert abs(sample.mean() - 2 * q / (1 - q * q)) < 5 * error
-        assert abs(sample.mean() - 1.5 * 2 * q / (1 - q * q)) > 5 * error  # E|two noises| is 1.5 of one
-    correlation = np.corrcoef(values[:, :, :4].reshape(3000, -1).T) - np.eye(8)
+        assert abs(sample.mean() - variance) < 5 * error
+        assert abs(sample.mean() - 2 * variance) > 5 * error
+    correlation = np.corrcoef(flat.T) - np.eye(8) + (1 - np.eye(8)) / 8
     assert np.abs(correlation).max() < 5 / math.sqrt(3000)
 
 

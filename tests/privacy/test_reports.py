@@ -14,7 +14,7 @@ from discreet.mdp import FiniteMDP
 from discreet.people.counts import Counts, CountSpec
 from discreet.people.episodes import Episodes
 from discreet.privacy.accounting import Budget
-from discreet.privacy.noise import DiscreteLaplace, NoiseSource
+from discreet.privacy.noise import Balanced, DiscreteLaplace, NoiseSource
 from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.reports import Reports, alphabet_of, encoded
 from discreet.problem import PublicStructure
@@ -193,33 +193,29 @@ def noises(privatizer, spec, cells, epochs, seed=0):
     return np.array(found)
 
 
-def test_every_sub_cell_carries_its_own_noise_of_the_stated_law():
-    """Mean absolute noise, visited and unvisited alike: accepts the scale 2/ε, rejects 0.7 and 1.3 of it."""
-    values = noises(Reports(Budget.pure(1.0), structure=KNOWN_START), tiny(), (0, 3), 3000)
+@pytest.mark.parametrize("neighbours", ["replace", "zero-out"])
+def test_every_sub_cell_carries_noise_of_the_stated_law(neighbours):
+    """Visited and unvisited alike: accepts the scale, rejects 0.7 and 1.3 of it. Balanced noise is correlated between
+    sub-cells by −1/8, eight of nine that add up to nothing; other noise is independent."""
+    private = Reports(Budget.pure(1.0), neighbours, structure=KNOWN_START)
+    values = noises(private, tiny(), (0, 3), 3000).astype(float)
     assert values.shape == (3000, 2, 4)
+    flat = values.reshape(3000, 8)
+    balanced = neighbours == "replace"
+    scale = 2.0 if balanced else 1.0
 
     def expected(scale):
-        q = math.exp(-1 / scale)
-        return 2 * q / (1 - q * q)
+        return Balanced(scale, 8).variance if balanced else DiscreteLaplace(scale).variance
 
-    for cell in (0, 1):
-        for column in range(4):
-            sample = np.abs(values[:, cell, column])
-            error = sample.std() / math.sqrt(sample.size)
-            assert abs(sample.mean() - expected(2.0)) < 5 * error
-            assert abs(sample.mean() - expected(1.4)) > 5 * error
-            assert abs(sample.mean() - expected(2.6)) > 5 * error
-    flat = values.reshape(3000, 8)
-    correlation = np.corrcoef(flat.T) - np.eye(8)
-    assert np.abs(correlation).max() < 5 / math.sqrt(3000)  # independent between sub-cells
+    for sample in (flat**2).T:
+        error = sample.std() / math.sqrt(sample.size)
+        assert abs(sample.mean() - expected(scale)) < 5 * error
+        assert abs(sample.mean() - expected(0.7 * scale)) > 5 * error
+        assert abs(sample.mean() - expected(1.3 * scale)) > 5 * error
+    correlation = np.corrcoef(flat.T) - np.eye(8) + (1.0 - np.eye(8)) * balanced / 8
+    assert np.abs(correlation).max() < 5 / math.sqrt(3000)
     lagged = np.corrcoef(flat[:-1, 0], flat[1:, 0])[0, 1]
-    assert abs(lagged) < 5 / math.sqrt(3000)  # and between epochs
-
-
-def test_the_release_states_the_variance_of_its_noise():
-    stream = Reports(Budget.pure(1.0)).open(tiny(), 3, NoiseSource.seeded(0))
-    assert stream.release().variance == DiscreteLaplace(stream.ledger[0].scale).variance
-    assert stream.release().noise.variance(10, 4) == stream.release().variance
+    assert abs(lagged) < 5 / math.sqrt(3000)  # independent between epochs
 
 
 def test_sub_cells_that_cannot_occur_get_no_noise_and_take_no_reports():

@@ -13,7 +13,7 @@ from discreet.mdp import FiniteMDP
 from discreet.people.counts import CountSpec
 from discreet.people.episodes import Episodes, MDPSimulator
 from discreet.privacy.accounting import Budget
-from discreet.privacy.audit.games import Game, audited
+from discreet.privacy.audit.games import Game, audited, balanced_score
 from discreet.privacy.noise import NoiseSource
 from discreet.privacy.trust.local_reports import LocalReports
 from discreet.privacy.trust.reports import Reports
@@ -52,7 +52,8 @@ def report_game(privatizer, reports=1, classes=None):
     def scores(view):
         near = [np.abs(view - centre).sum(axis=1) for centre in centres]
         exact = [(view == centre)[:, centre != centres[1 - i]].sum(axis=1) for i, centre in enumerate(centres)]
-        return np.stack([near[0] - near[1], exact[1] - exact[0]], axis=1).astype(float)
+        ways = balanced_score(view, centres, 2.0), near[0] - near[1], exact[1] - exact[0]
+        return np.stack(ways, axis=1).astype(float)
 
     return Game(1.0, views, scores)
 

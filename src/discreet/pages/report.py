@@ -46,6 +46,7 @@ SECURE = "Runs without a seed drew their noise from cryptographic randomness."
 MECHANISMS = {
     "laplace": "Laplace noise",
     "discrete-laplace": "integer Laplace noise",
+    "balanced-laplace": "balanced integer Laplace noise",
     "gaussian": "Gaussian noise",
     "discrete-gaussian": "integer Gaussian noise",
     "randomised-answer": "a randomised answer",

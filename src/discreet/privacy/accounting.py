@@ -32,9 +32,11 @@ MARGIN = 2e-10
 #: Largest relative excess of composed costs over a budget that counts as rounding.
 TOLERANCE = 1e-9
 
-_NORM_OF = {"laplace": "l1", "discrete-laplace": "l1", "gaussian": "l2", "discrete-gaussian": "l2"}
+#: Balanced noise (`noise.Balanced`) on sums of people each of whom adds numbers ≥ 0 that sum to at most Δ₁/2.
+BALANCED_LAPLACE = "balanced-laplace"
 _GAUSSIAN = ("gaussian", "discrete-gaussian")
-_LAPLACE = ("laplace", "discrete-laplace")
+_LAPLACE = ("laplace", "discrete-laplace", BALANCED_LAPLACE)
+_NORM_OF = dict.fromkeys(_LAPLACE, "l1") | dict.fromkeys(_GAUSSIAN, "l2")
 
 
 def _check_number(name: str, value: Any) -> None:
@@ -664,6 +666,8 @@ def pld_epsilon(entries: Sequence[LedgerEntry], delta: float) -> float:
       has log-ratios (2j − n)/b, j = 0..n, with masses 1/(1+q), (1−q)qʲ/(1+q) inside, qⁿ/(1+q). Two separate
       shifts adding up to n have the same lattice and mean ratio, less mass at both ends and at least 2(1−q)qʲ/(1+q)²
       at every inner point, which is more: smaller in convex order. Continuous noise is the limit.
+    * Balanced Laplace: randomised response, log-ratios ±ε with masses e^ε/(1+e^ε) and 1/(1+e^ε), which dominates
+      whatever is ε-DP [KOV15]. Balanced noise on one number attains it.
     * Gaussian, ‖shift‖₂ ≤ Δ: rotation invariance.
     * Discrete Gaussian, integer shifts: up to a factor e^{±η} per changed counter it is the law of rounding
       y ~ N(·, σ²−r²) to x with weights ∝ exp(−(x−y)²/(2r²)), that is, post-processing of a continuous Gaussian of
@@ -673,6 +677,7 @@ def pld_epsilon(entries: Sequence[LedgerEntry], delta: float) -> float:
     never more than what composition of ε and ρ gives. Entries are those of one episode per user; apply `group` after.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting.pld.common import DifferentialPrivacyParameters
 
     _check_target_delta(delta)
     entries = [entry for entry in entries if entry.cost > 0.0]
@@ -695,6 +700,10 @@ def pld_epsilon(entries: Sequence[LedgerEntry], delta: float) -> float:
             steps = max(1, math.ceil(entry.sensitivity))
             part = pld.from_discrete_laplace_mechanism(
                 each / entry.sensitivity, sensitivity=steps, value_discretization_interval=interval
+            )
+        elif entry.mechanism == BALANCED_LAPLACE:
+            part = pld.from_privacy_parameters(
+                DifferentialPrivacyParameters(each), value_discretization_interval=interval
             )
         else:
             variance = entry.sensitivity**2 / (2.0 * each)

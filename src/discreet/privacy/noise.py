@@ -1,7 +1,8 @@
 """Discrete Laplace, Gaussian and geometric noise: cryptographic bits, integers only, exactly the stated law.
 
 Every law here is P(x) ∝ exp(−f(|x|)) on the integers, f(a) = a/scale or a²/(2σ²), or the first on those that are not
-negative, drawn from the tables of envelope.py by compiled code. The proof is in noise.md.
+negative, drawn from the tables of envelope.py by compiled code; or some of the first, given that they balance
+(`Balanced`). The proof is in noise.md.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 import weakref
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import cast
 
 import numpy as np
@@ -30,6 +31,8 @@ _KEY_BYTES = 32
 _KEY_WORDS = _KEY_BYTES // 8
 _ZEROS = bytes(_REFILL_BYTES)
 _COUNTER_START = bytes(16)
+#: Most numbers drawn at once for one balanced vector, unless it is longer itself.
+_TRIED = 1 << 16
 
 Drawn = tuple[int, int, int, int, int, int]
 
@@ -169,6 +172,44 @@ class Geometric(_Scaled):
         return np.asarray(np.exp(-np.maximum(floor + 1.0, 0.0) / self.scale))
 
 
+@dataclass(frozen=True)
+class Balanced:
+    """P(Z = z) ∝ exp(−(2/t)·max(Σz⁺, Σz⁻)) on ℤᵈ, t = scale, d = size: the law `NoiseSource.balanced` draws.
+
+    d + 1 draws of `DiscreteLaplace(t)`, given that they add up to 0, without the last.
+    """
+
+    scale: float
+    size: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", check_scale(self.scale, "scale"))
+        if int(self.size) != self.size or self.size < 1:
+            raise ValueError(f"size is {self.size!r}; it must be a whole number of at least 1")
+
+    @property
+    def variance(self) -> float:
+        """Of each number."""
+        return _balanced_variance(self.scale, int(self.size))
+
+    def log_weight(self, z: ArrayLike) -> NDArray[np.float64]:
+        """ln P(Z = z) for z (…, d), up to one constant."""
+        z = np.asarray(z, np.float64)
+        most = np.maximum(np.maximum(z, 0.0).sum(axis=-1), np.maximum(-z, 0.0).sum(axis=-1))
+        return np.asarray(-2.0 * most / self.scale)
+
+
+@lru_cache(maxsize=4096)
+def _balanced_variance(scale: float, size: int) -> float:
+    """d/sinh²(1/t)·∫gᵈ·sin²φ dφ/∫gᵈ dφ, g(φ) = 1 − sin²(φ/2)/cosh²(1/(2t)): noise.md.
+
+    Both integrands are polynomials in cos φ, of which the trapezoid rule is exact from d + 3 points on.
+    """
+    angles = np.arange(size + 3) * (2.0 * math.pi / (size + 3))
+    weights = (1.0 - (np.sin(angles / 2.0) / math.cosh(0.5 / scale)) ** 2) ** size
+    return size / math.sinh(1.0 / scale) ** 2 * float(weights @ np.sin(angles) ** 2 / weights.sum())
+
+
 # --- random bits ---
 
 _live_sources: weakref.WeakSet[NoiseSource] = weakref.WeakSet()
@@ -262,6 +303,20 @@ class NoiseSource:
             flat[filled : filled + kept.size] = kept
             filled += kept.size
         return out
+
+    def balanced(self, scale: float, size: int) -> NDArray[np.int64]:
+        """One draw of `Balanced(scale, size)`; zeros for scale 0.
+
+        Discrete Laplace draws, all drawn again unless a geometric one is at least |their sum|: about 1.8·√size tries.
+        """
+        if scale == 0 or size == 0:
+            return np.zeros(size, np.int64)
+        tries = max(1, min(4 + math.isqrt(size), _TRIED // size))
+        while True:
+            drawn = self.laplace(scale, (tries, size))
+            kept = np.flatnonzero(self.geometric(scale, tries) >= np.abs(drawn.sum(axis=1)))
+            if kept.size:
+                return np.array(drawn[kept[0]])
 
     def _sample(self, envelope: Envelope, shape: int | tuple[int, ...]) -> NDArray[np.int64]:
         out = np.empty(shape, np.int64)

@@ -27,7 +27,11 @@ from discreet.privacy.audit.games import (
     ReleasePattern,
     Settings,
     audited,
+    balanced_score,
     counts_game,
+    laplace_loss,
+    laplace_score,
+    matches,
     noisy_game,
 )
 from discreet.privacy.families import samplable
@@ -324,8 +328,8 @@ def server_game(private: Reports, claimed: float, items: int) -> Game:
 
 
 def reports_game(private: Reports, s: Settings) -> Game:
-    """Replace one user of an epoch in which every cell is asked for; at least two steps, so that a report has a
-    successor. Each round is a user of one epoch with actions of her own: copies as in `CountTables`.
+    """Replace the one user of an epoch in which every cell is asked for; at least two steps, so that a report has a
+    successor. Each round is an epoch, as noise may be balanced over its sub-cells.
     """
     tables = CountTables(max(s.horizon, 2), s.states, s.actions)
     H, S, A = tables
@@ -333,19 +337,24 @@ def reports_game(private: Reports, s: Settings) -> Game:
     worlds = np.zeros((2, S, A, 2 * S), dtype=np.int64)
     for world, (x, a) in enumerate(cells):
         worlds[world, x, a, 2 * x + 1] = 1  # she stays, and is paid
+    flat, spec, scale = worlds.reshape(2, -1), tables.spec(), private.entry().scale
+    scales, plan = np.full(flat.shape[1], scale), asking_for_all(spec, private)
 
     def views(world: int, trials: int, noise: NoiseSource) -> Floats:
         x, a = cells[world]
-        spec, own = tables.spec(trials), A * np.arange(trials)[:, None] + a
-        states, actions = np.full((trials, H + 1), x), np.tile(own, (1, H))
-        stream = private.open(spec, trials, noise)
-        stream.begin(asking_for_all(spec, private))
-        stream.add(Episodes(states, actions, np.ones(actions.shape)))
-        seen = stream.release().histogram.reshape(S, trials, A, 2 * S)
-        return np.ascontiguousarray(seen.transpose(1, 0, 2, 3)).reshape(trials, -1)
+        she = Episodes(np.full((1, H + 1), x), np.full((1, H), a), np.ones((1, H)))
+        stream, seen = private.open(spec, trials, noise), np.empty((trials, flat.shape[1]))
+        for row in seen:
+            stream.begin(plan)
+            stream.add(she)
+            row[:] = stream.release().histogram.reshape(-1)
+        return seen
 
-    flat = worlds.reshape(2, -1)
-    return noisy_game(s.epsilon, views, flat, np.full(flat.shape[1], private.entry().scale))
+    def scores(view: Floats) -> Floats:
+        ways = balanced_score(view, flat, scale), laplace_score(view, flat, scales), matches(view, flat)
+        return np.stack(ways, axis=1)
+
+    return Game(s.epsilon, views, scores, laplace_loss(flat, scales))
 
 
 def asking_for_all(spec: CountSpec, private: Reports | LocalReports) -> Plan:

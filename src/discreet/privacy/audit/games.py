@@ -18,7 +18,7 @@ from scipy import stats
 
 from discreet.mdp import Floats, Ints
 from discreet.people.counts import Counts, CountSpec
-from discreet.privacy.noise import DiscreteLaplace, NoiseSource
+from discreet.privacy.noise import Balanced, DiscreteLaplace, NoiseSource
 from discreet.privacy.protocol import Privatizer
 from discreet.privacy.sums.raw import RawSums
 from discreet.privacy.sums.streams import CountStream
@@ -230,6 +230,12 @@ class CountTables(NamedTuple):
 def laplace_score(values: Floats, worlds: Ints, scales: Floats) -> Floats:
     """Σ_c (|y_c − x⁰_c| − |y_c − x¹_c|)/b_c: the log-likelihood ratio of the worlds under Laplace noise."""
     return np.asarray(((np.abs(values - worlds[0]) - np.abs(values - worlds[1])) / scales).sum(axis=-1))
+
+
+def balanced_score(values: Floats, worlds: Ints, scale: float) -> Floats:
+    """The same under balanced noise."""
+    law = Balanced(scale, worlds.shape[1])
+    return law.log_weight(values - worlds[1]) - law.log_weight(values - worlds[0])
 
 
 def gaussian_score(values: Floats, worlds: Ints, scales: Floats) -> Floats:

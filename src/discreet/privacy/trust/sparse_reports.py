@@ -29,6 +29,10 @@ class SparseReportNoise(Reports):
     the noise, or where they were asked for. Source: ours.  Cost: that of the reports, and FALSE·targets.
     """
 
+    @property
+    def balanced(self) -> bool:
+        return False
+
     def threshold(self, num_states: int) -> int:
         return max(0, math.ceil(self.entry().scale * math.log(num_states / FALSE)))
 
