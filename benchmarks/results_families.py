@@ -40,7 +40,7 @@ DESIGNS = {"local": BOTH, "shuffle": BOTH, "two-servers": BOTH[:1]}
 OTHERS = ("M3", "R6", "dense 5", "lure 5", "grid 4", "M3 staged")
 MODEL_SEEDS = 5
 #: The first instance and seed of tables, of those for choosing constants, and of further looks at both designs.
-TABLES, TUNING, SECOND, THIRD = (10, 40), (100, 5000), (12, 80), (18, 120)
+TABLES, TUNING, LOOKS = (10, 40), (100, 5000), ((12, 80), (18, 120), (24, 160), (30, 200))
 
 
 @dataclass(frozen=True)
@@ -195,16 +195,12 @@ the problems are out of reach of so many people at home.
 """
 
 
-LOOKS = (
-    """## A second look
+FURTHER = """## {name} look
 
-The same for both designs on instances from 12 on and seeds 80 to 89. Another version was run on them before.
-""",
-    """## A third look
-
-The same on instances from 18 on and seeds 120 to 129, run once and after all choices.
-""",
-)
+The same for both designs on instances from {first[0]} on and seeds {first[1]} to {last}{run}.
+"""
+NAMES = ("A second", "A third", "A fourth", "A fifth")
+SEEN, ONCE = "; earlier versions were run on them, too", ", run once and after all choices"
 
 
 def untrusted_problems() -> list[Problem]:
@@ -222,8 +218,9 @@ def page(scores: Scores, labels: list[str], untrusted: dict[str, Scores], looks:
         problems = [p for p in PROBLEMS if p.split == split]
         parts += [f"## {title}", families(scores, problems, labels), table(scores, problems, labels)]
         parts.append("\n".join(f"- {tails(scores, problems, label)}" for label in labels))
-    for title, look in zip(LOOKS, looks, strict=True):
-        parts.append(title)
+    for name, first, look in zip(NAMES, LOOKS, looks, strict=True):
+        run = ONCE if first == LOOKS[-1] else SEEN
+        parts.append(FURTHER.format(name=name, first=first, last=first[1] + 9, run=run))
         for split in ("reporting", "tuning"):
             problems = [p for p in PROBLEMS if p.split == split]
             parts += [f"### Families for {split}", families(look, problems, BOTH), table(look, problems, BOTH)]
@@ -295,7 +292,7 @@ def main() -> None:
             more = jobs_of(DESIGNS[model], untrusted_problems(), MODEL_SEEDS, episodes, model)
             untrusted[model] = Scores(more, completed(more, chosen.store, chosen.jobs))
         looks = []
-        for place in (SECOND, THIRD):
+        for place in LOOKS:
             more = jobs_of(BOTH, problems, chosen.seeds, chosen.episodes, "joint", place)
             looks.append(Scores(more, completed(more, chosen.store, chosen.jobs)))
         PAGE.write_text(page(scores, names, untrusted, looks))
