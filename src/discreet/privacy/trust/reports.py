@@ -282,8 +282,8 @@ class ReportStream(ReportDesk[PrivateReports]):
         return histogram_of(*told, takes_classes=self.takes_classes)
 
     def variance(self, users: int) -> float:
-        """Of the noise on one sub-cell after an epoch of so many users, when everything is asked for."""
-        return self._law.variance(users, int(self.alphabet.admitted.sum()))
+        """Of the noise on one sub-cell after an epoch of so many users, when all cells but the start are asked for."""
+        return self._law.variance(users, int(self.alphabet.sizes[: self.alphabet.num_cells].sum()))
 
 
 class CuratorReportStream(ReportStream):
