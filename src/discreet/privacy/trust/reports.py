@@ -282,7 +282,7 @@ class ReportStream(ReportDesk[PrivateReports]):
         return histogram_of(*told, takes_classes=self.takes_classes)
 
     def variance(self, users: int) -> float:
-        """Of the noise on one sub-cell after an epoch of so many users, when all cells but the start are asked for."""
+        """Of the noise on one sub-cell after an epoch of so many users that asks for all cells but the start."""
         return self._law.variance(users, int(self.alphabet.sizes[: self.alphabet.num_cells].sum()))
 
 
