@@ -375,9 +375,9 @@ def test_a_cell_is_foretold_as_far_as_the_prior_is_believed_and_names_few_outcom
         (two, (0.0, 0.0, 1.0, 0.0, 0.0), 0.75),
         (six, (0.0, 0.0, 1.0, 0.0, 0.0), 0.0),
     ]:
-        assert agent_module.foretold(told(row, mixture=mixture), False) == pytest.approx(np.full(40, expected))
-        assert not agent_module.foretold(told(row, mixture=mixture), True).any()
-    assert not agent_module.foretold(Reading.nothing(np.ones((40, 20), dtype=bool)), False).any()
+        assert agent_module.foretold(told(row, mixture=mixture), 1.0) == pytest.approx(np.full(40, expected))
+        assert not agent_module.foretold(told(row, mixture=mixture), 2.0).any()
+    assert not agent_module.foretold(Reading.nothing(np.ones((40, 20), dtype=bool)), 1.0).any()
 
 
 def test_what_the_prior_foretold_is_known_from_half_as_many_reports_unless_it_came_otherwise():
@@ -397,15 +397,15 @@ def test_what_the_prior_foretells_is_explored_for_half_as_long():
     believed = replace(
         nothing_yet.reading, prior=np.tile(np.eye(20)[0], (40, 1)), mixture=np.array([0.0, 0.0, 0.0, 1.0, 0.0])
     )
-    first, shorter, normal = (
+    first, shorter, two = (
         replan(k, Spotlight(1000, np.eye(20)[0]), alphabet).users
         for k in (
             nothing_yet,
             replace(nothing_yet, reading=believed),
-            replace(nothing_yet, reading=believed, normal=True),
+            replace(nothing_yet, reading=believed, draws=2.0),
         )
     )
-    assert (first, normal) == (math.ceil(CURATOR.explore * 3),) * 2
+    assert (first, two) == (math.ceil(CURATOR.explore * 3),) * 2
     assert shorter == first // 2
 
 
@@ -424,9 +424,9 @@ def test_fewer_deviations_of_normal_noise_make_a_cell_known():
     variances = np.full(2, 9.0)
     for staged, least, laplace in ((False, 4.0, 5.5), (True, 3.0, 4.0)):
         found = replace(nothing, counts=np.array([least * 3 - 0.1, least * 3 + 0.1]))
-        assert known_cells(found, variances, staged, True).tolist() == [False, True]
+        assert known_cells(found, variances, staged, math.inf).tolist() == [False, True]
         assert laplace > least
-        assert not known_cells(found, variances, staged, False).any()
+        assert not known_cells(found, variances, staged, 1.0).any()
 
 
 def test_epochs_are_sized_by_the_law_of_the_noise():
@@ -658,7 +658,7 @@ def test_unknown_cells_are_explored_only_while_users_meet_them():
     plan = replan(knowing(sums, variances, alphabet), agent, alphabet)
     assert plan.focus.mode == "explore"
     assert plan.announcement.rows.tolist() == [5]
-    told = 0.5 * agent_module.foretold(plan.knowledge.reading, False)[5]
+    told = 0.5 * agent_module.foretold(plan.knowledge.reading, 1.0)[5]
     assert plan.users == math.ceil(CURATOR.explore * (1.0 - told) * 3)  # everybody gets there
     distrusted = knowing(sums, variances, alphabet, trust=[1, 1, 1, 1, 1, 0.4])
     assert replan(distrusted, agent, alphabet).focus.mode == "refine"

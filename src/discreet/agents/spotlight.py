@@ -125,10 +125,10 @@ class Knowledge:
     searched: float = 0.0  # users who searched
     lost: float = 0.0  # by searching, in the model
     won: float = 0.0  # by the cautious plan over playing evenly, in the model, if all had played it
-    normal: bool = False  # whether noise is a sum over people, hence about normal; else Laplace
+    draws: float = 1.0  # Laplace draws that noise is the sum of; infinite: about normal
 
     @classmethod
-    def nothing(cls, alphabet: Items, normal: bool = False) -> Knowledge:
+    def nothing(cls, alphabet: Items, draws: float = 1.0) -> Knowledge:
         R, C = alphabet.num_rows, alphabet.num_cells
         borrowed = None
         if alphabet.stages > 1:
@@ -142,8 +142,12 @@ class Knowledge:
             Reading.nothing(alphabet.admitted[:C]),
             classes.Coarse.nothing(C),
             borrowed,
-            normal=normal,
+            draws=draws,
         )
+
+    @property
+    def normal(self) -> bool:
+        return math.isinf(self.draws)
 
     @property
     def noise(self) -> Floats:
@@ -519,7 +523,7 @@ class _Planner:
             signal *= 1.0 - SHORTER * narrowness(self.knowledge.reading)
         needed = np.full(C, signal)
         if exploring:
-            needed *= 1.0 - SHORTER_TOLD * foretold(self.knowledge.reading, self.knowledge.normal)
+            needed *= 1.0 - SHORTER_TOLD * foretold(self.knowledge.reading, self.knowledge.draws)
         if exploring and self.knowledge.shared is not None:
             needed[self.knowledge.shared.agreed] *= 1.0 - SHORTER_ALIKE
         at_least = np.zeros(C) if exploring else self.tested.counts
@@ -544,7 +548,7 @@ def learned(release: PrivateReports, previous: SpotlightPlan | None) -> Knowledg
     brings signal, proportional to n where it mostly brings noise. n is public, so weights do not bias the sums.
     """
     if previous is None or release.targets is None:
-        return Knowledge.nothing(release.alphabet, math.isinf(release.noise.draws))
+        return Knowledge.nothing(release.alphabet, release.noise.draws)
     old, focus = previous.knowledge, previous.focus
     if old is None or focus is None:
         raise ValueError("the previous plan carries no knowledge; it was not made by Spotlight")
@@ -609,7 +613,7 @@ def reread(knowledge: Knowledge, alphabet: Items, changed: Ints, users: int) -> 
     cells = evidence.asked if everything else cells
     reading = read(evidence, knowledge.plain, cells, 1, other_steps(knowledge, alphabet))
     before = knowledge.shared
-    known = known_cells(reading, evidence.variances, True, evidence.normal)
+    known = known_cells(reading, evidence.variances, True, knowledge.draws)
     agreement = 0.5 if before is None else before.agreement
     shared = steps.compared(evidence, reading, known, alphabet.stages, agreement)
     new = replace(knowledge, reading=reading, plain=reading, shared=shared, reread=done)
@@ -622,28 +626,28 @@ def narrowness(reading: Reading) -> float:
     return share if share > NARROW else 0.0
 
 
-def foretold(reading: Reading, normal: bool) -> Floats:
+def foretold(reading: Reading, draws: float) -> Floats:
     """(C,): how far the row prior tells what a cell does, 0 to 1: belief in it, and how few outcomes it names.
 
-    Not at all under normal noise: few deviations of it make a cell known as it is.
+    Not at all where noise is a sum of draws: fewer deviations of it make a cell known as it is.
     """
-    if normal:
+    if draws > 1.0:
         return np.zeros(reading.counts.size)
     outcomes = 1.0 / (reading.prior**2).sum(axis=1)
     return np.asarray((1.0 - reading.mixture[0]) * np.clip((BROAD - outcomes) / (BROAD - 1.0), 0.0, 1.0))
 
 
-def known_from_on(staged: bool, normal: bool) -> float:
-    if normal:
+def known_from_on(staged: bool, draws: float) -> float:
+    if math.isinf(draws):
         return KNOWN_NORMAL_STAGED if staged else KNOWN_NORMAL
     return KNOWN_STAGED if staged else KNOWN
 
 
-def known_cells(reading: Reading, variances: Floats, staged: bool, normal: bool = False) -> Mask:
-    level = known_from_on(staged, normal)
+def known_cells(reading: Reading, variances: Floats, staged: bool, draws: float = 1.0) -> Mask:
+    level = known_from_on(staged, draws)
     level *= 1.0 - SOONER * narrowness(reading)
     as_told = np.minimum(reading.rows, reading.prior).sum(axis=1) >= AS_TOLD
-    levels = level * (1.0 - SOONER_TOLD * as_told * foretold(reading, normal))
+    levels = level * (1.0 - SOONER_TOLD * as_told * foretold(reading, draws))
     enough = np.maximum(LEAST, levels * np.sqrt(variances))
     return np.asarray(np.isfinite(variances) & (reading.counts >= enough))
 
@@ -651,7 +655,7 @@ def known_cells(reading: Reading, variances: Floats, staged: bool, normal: bool 
 def other_steps(knowledge: Knowledge, alphabet: Items) -> Floats:
     """(C, S): mean inclusion of an outcome of (s,a) at the other known steps, −1 where there are none."""
     G, C, S = alphabet.stages, alphabet.num_cells, alphabet.num_states
-    known = known_cells(knowledge.reading, knowledge.variances[:C], True, knowledge.normal).reshape(G, -1)
+    known = known_cells(knowledge.reading, knowledge.variances[:C], True, knowledge.draws).reshape(G, -1)
     known[-1] = False  # its reports carry no successor
     shown = np.where(known[..., None], knowledge.reading.inclusions.reshape(G, -1, S), 0.0)
     others = known.sum(axis=0) - known
@@ -737,10 +741,10 @@ def model_of(knowledge: Knowledge, alphabet: Items) -> tuple[Cells, Prospect]:
 def known_from(knowledge: Knowledge, alphabet: Items) -> tuple[Reading, Mask]:
     """The reading of all cells and which are known: where steps are alike, sooner, and with the reports of all."""
     reading, variances, shared = knowledge.reading, knowledge.noise[: alphabet.num_cells], knowledge.shared
-    known = known_cells(reading, variances, alphabet.stages > 1, knowledge.normal)
+    known = known_cells(reading, variances, alphabet.stages > 1, knowledge.draws)
     if shared is None:
         return reading, known
-    enough = np.maximum(LEAST, (1.0 - SOONER_ALIKE) * known_from_on(True, knowledge.normal) * np.sqrt(variances))
+    enough = np.maximum(LEAST, (1.0 - SOONER_ALIKE) * known_from_on(True, knowledge.draws) * np.sqrt(variances))
     known = known | (shared.agreed & (reading.counts >= enough))
     return shared.added_to(reading, known), known
 
@@ -767,7 +771,7 @@ def with_borrowed(tested: Cells, knowledge: Knowledge, alphabet: Items) -> Cells
     cells = alphabet.num_cells // G
     variances = knowledge.variances[: (G - 1) * cells].reshape(G - 1, cells)
     total = np.where(np.isfinite(variances), variances, 0.0).sum(axis=0)
-    known = known_cells(borrowed, np.where(total > 0.0, total, np.inf), True, knowledge.normal)
+    known = known_cells(borrowed, np.where(total > 0.0, total, np.inf), True, knowledge.draws)
     take = ~tested.usable & np.tile(known, G)
 
     def filled(own: Floats, other: Floats) -> Floats:
@@ -790,7 +794,7 @@ def start_of(knowledge: Knowledge, alphabet: Items) -> Floats | None:
     tables = knowledge.sums[row], knowledge.variances[row], knowledge.expected[row]
     evidence = Evidence(*tables, alphabet.admitted[row], knowledge.normal)
     reading = read(evidence, Reading.nothing(evidence.admitted), evidence.asked)
-    return reading.rows[0] if known_cells(reading, evidence.variances, False, knowledge.normal)[0] else None
+    return reading.rows[0] if known_cells(reading, evidence.variances, False, knowledge.draws)[0] else None
 
 
 def worth_testing(reports: Floats, visits: Floats) -> Floats:
