@@ -458,3 +458,15 @@ def test_rewards_are_pulled_towards_their_state_by_hand():
     assert pulled[2:].tolist() == [0.9, 0.5]
     assert variances[0] == pytest.approx(0.004 * tau2 / (tau2 + v[0]))
     assert variances[3] == 0.004
+
+
+@pytest.mark.parametrize("variance", [8.0, 1e-4, 3e-7, 1e-12])
+def test_reports_that_nobody_foresaw_are_read_whatever_the_noise(variance):
+    """Two reports where .004 were predicted, hardly any noise: nothing explained them, and shares were over 0."""
+    evidence = evidence_of([[0, 0, 0, 0, 0, 0, 1, 0, 0, 1]], variance, 0.004)
+    found = read(evidence, Reading.nothing(evidence.admitted), np.array([0]))
+    assert np.isfinite(found.rows).all()
+    assert np.isfinite(found.likelihoods).all()
+    assert found.rows.sum() == pytest.approx(1.0)
+    if variance < 1.0:
+        assert found.rows[0, 3:] == pytest.approx([0.5, 0.5], abs=0.05)

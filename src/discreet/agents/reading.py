@@ -20,6 +20,8 @@ BRANCHINGS = (1, 2, 3, 5, 8, 13, 21, 40, 80)
 #: True over predicted number of reports, and how likely before looking.
 RATIOS = np.array([0.1, 0.3, 0.6, 1.0, 1.4])
 LOG_RATIOS = np.log([0.10, 0.15, 0.25, 0.35, 0.15])
+#: Predicted reports count as so many at least: where next to none are foreseen, one that comes proves nothing.
+FEWEST_EXPECTED = 1.0
 #: Cells that are added to those seen, one half of them with and one half without what is learned.
 PSEUDO_CELLS = 2.0
 #: An outcome is kept from this posterior inclusion on (the largest always), a reward from that one on.
@@ -163,7 +165,7 @@ def read(
             evidence.sums,
             evidence.variances,
             evidence.normal,
-            evidence.expected,
+            np.maximum(evidence.expected, FEWEST_EXPECTED),
             evidence.admitted,
             reading.prior,
             np.empty((0, 0)) if support is None else support,
