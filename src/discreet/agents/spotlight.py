@@ -59,7 +59,7 @@ HOPE = 0.6
 #: A report is worth what exploring may win, between these shares of the horizon, and less by SOON with every step
 #: (models err more the further they look); a plan on which reports cost less brings at least the share FREQUENT of
 #: the exploring plan's.
-LEAST_PRICE, PRICE, SOON, FREQUENT = 0.1, 0.3, 0.99, 0.5
+LEAST_PRICE, PRICE, SOON, FREQUENT = 0.02, 0.3, 0.99, 0.5
 #: Once all states were seen: deviations that add up along a path that may be better, and what it may cost (as above).
 RIVAL, RIVAL_LOSS = 1.5, 0.04
 #: The start, where it is not public, is asked for once: so many times √S·sd reports.
