@@ -39,7 +39,7 @@ bench: install ## measure speed against plain baselines, write benchmarks/result
 	$(BIN)/python benchmarks/run.py
 
 # Shown numbers are the same on every processor (docs/stability.md).
-docs: export OPENBLAS_CORETYPE ?= Sandybridge
+docs: export OPENBLAS_CORETYPE = Sandybridge
 docs: install ## rewrite docs/algorithms.md, the indexes of docs/papers and what commands print, from the program
 	$(BIN)/discreet algorithms --markdown > docs/algorithms.md.part
 	mv docs/algorithms.md.part docs/algorithms.md

@@ -13,7 +13,7 @@ from pathlib import Path
 from discreet import catalog
 from discreet.runs.exploring import Measured
 from families import PROBLEMS, Problem
-from results_families import LEARNERS, SECOND, STORED
+from results_families import LEARNERS, LOOKS, STORED
 
 TARGET = Path(__file__).parents[1] / "src" / "discreet" / "runs" / "measured.csv"
 
@@ -23,7 +23,7 @@ def measured() -> list[Measured]:
     groups: dict[tuple[str, str], dict[tuple[str, ...], list[dict[str, str]]]] = {}
     with STORED.open(newline="") as file:
         for row in csv.DictReader(file):
-            if int(row["seed"]) >= SECOND[1]:
+            if int(row["seed"]) >= LOOKS[0][1]:
                 continue
             setting = tuple(row[name] for name in ("model", "episodes", "epsilon"))
             groups.setdefault((row["problem"], row["label"]), {}).setdefault(setting, []).append(row)
