@@ -137,7 +137,8 @@ def kept(env: str, model: str, share: float, defence: str = "none") -> float:
 
 def test_what_the_page_says_about_people_who_lie_is_so(lies):
     for env in lies.ENVS:
-        assert min(kept(env, model, 0.05) for model in ("joint", "two-servers")) >= 0.955
+        assert min(kept(env, model, 0.05) for model in ("joint", "two-servers")) >= 0.9
+        assert min(kept(env, model, 0.03, "robust") for model in ("joint", "two-servers")) >= 0.945
         assert max(kept(env, model, 0.03) for model in ("shuffle", "local")) < 0.55
     assert kept("riverswim", "shuffle", 0.03) < 0.1
     assert max(kept("riverswim", model, 0.1) for model in lies.MODELS) < 0.5
