@@ -52,7 +52,7 @@ class Crowd(PairCrowd):
 
 def run(nursery: Nursery, folder: Path, kills: int, seed: int) -> None:
     port = free_port()
-    pair = paired(folder, f"http://127.0.0.1:{port}", users=300, patience="10s")
+    pair = paired(folder, f"http://127.0.0.1:{port}", users=600, patience="10s")  # enough epochs for all kills
     both = pair.path, pair.helper_path
     lived = lived_through(both, "helper", port, nursery, Crowd, pair.tokens.app, kills, seed)
     assert asyncio.run(lived) >= kills // 2
