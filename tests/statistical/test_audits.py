@@ -43,7 +43,7 @@ VISIBLE = {
     "one-shot-gaussian": 0.12,
     "one-hot": 0.87,
     "one-hot-gaussian": 0.15,
-    "reports": 0.88,
+    "reports": 0.9,
     "local-reports": 0.83,
     "two-servers": 0.9,
     "shuffle": 0.11,
