@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import oracles_spotlight as oracle
 from discreet import catalog
-from discreet.agents.classes import Coarse, Record, by_value, outcomes_of, read_with_classes, wide
+from discreet.agents import classes as classes_module
+from discreet.agents.classes import READ, Coarse, Record, by_value, outcomes_of, read_with_classes, wide
 from discreet.agents.reading import Evidence, Reading, branchings, read
 from discreet.agents.spotlight import Knowledge, Spotlight
 from discreet.envs import generators
@@ -234,6 +235,71 @@ def test_one_class_tells_reports_and_reward_and_leaves_the_row():
     assert found.means[1] == pytest.approx(0.75, abs=0.01)
     assert found.counts[0] == found.means[0] == 0.0
     assert not found.branching[0].any()
+
+
+def two_epochs(cells=12, S=9):
+    """A plain reading, one epoch of reports on classes of all cells but the last, and another one on two of them."""
+    rng = np.random.default_rng(8)
+    plain = replace(nothing_read(S, cells), prior=rng.dirichlet(np.ones(S), size=cells))
+    classes, n = rng.permutation(np.arange(S) % 3), np.full(cells - 1, 60.0)
+    table = rng.uniform(5, 20, size=(cells - 1, 3, 2))
+    table[::2, :, 1] = 0.0  # every second one never pays
+    first = Record(np.arange(cells - 1), classes, table, 4.0, n)
+    then = Record(np.array([3, 8]), np.roll(classes, 1), 2.0 * table[[3, 8]], 4.0, 2.0 * n[:2])
+    return plain, Coarse.nothing(cells).added(first), then
+
+
+def test_only_what_has_changed_is_read_again_with_every_report_it_ever_had():
+    plain, coarse, then = two_epochs()
+    nowhere, admitted = np.zeros(12, bool), np.ones((12, 18), bool)
+    before = read_with_classes(plain, coarse, nowhere, admitted)
+    both = coarse.added(then)
+    everything = read_with_classes(plain, both, nowhere, admitted)
+    found = read_with_classes(plain, both, nowhere, admitted, before, then.cells)
+    others = np.setdiff1d(np.arange(12), then.cells)
+    for name in READ:
+        new, old, whole = (getattr(reading, name) for reading in (found, before, everything))
+        assert np.array_equal(new[others], old[others])
+        assert new[then.cells] == pytest.approx(whole[then.cells], rel=0.01, abs=1e-3)
+    assert (np.abs(found.soft - before.soft).max(axis=1) > 0.01).tolist() == np.isin(
+        np.arange(12), then.cells
+    ).tolist()
+    assert (found.counts[then.cells] > 1.5 * before.counts[then.cells]).all()
+
+
+def test_single_outcomes_of_a_changed_cell_count_whether_or_not_it_has_classes():
+    """Cell 3 has both, cell 11 single reports alone."""
+    plain, coarse, _ = two_epochs()
+    admitted = np.ones((12, 18), bool)
+    before = read_with_classes(plain, coarse, np.zeros(12, bool), admitted)
+    single = np.isin(np.arange(12), (3, 11))
+    sums = np.zeros((12, 18))
+    sums[single, 4:6] = [30.0, 10.0]
+    evidence = Evidence(sums, np.where(single, 4.0, np.inf), np.full(12, 40.0), admitted)
+    plain = read(evidence, plain, np.flatnonzero(single))
+    found = read_with_classes(plain, coarse, single, admitted, before, np.flatnonzero(single))
+    assert np.array_equal(found.soft[11], plain.soft[11])
+    assert found.counts[11] == plain.counts[11] > 0.0
+    assert found.counts[3] == pytest.approx(before.counts[3] + plain.counts[3], rel=0.01)
+    assert found.soft[3, 2] > before.soft[3, 2] + 0.1
+    assert np.array_equal(found.soft[~single], before.soft[~single])
+
+
+def test_an_epoch_reads_its_own_cells_and_all_of_them_only_when_users_grew_by_a_fifth(monkeypatch):
+    """Work grows with what people report, not with all that was ever asked."""
+    asked, read_again, original = [], [], classes_module._totals_of
+
+    def spied(before, coarse, admitted, cells):
+        asked.append(int(coarse.asked.sum()))
+        read_again.append(cells.size)
+        return original(before, coarse, admitted, cells)
+
+    monkeypatch.setattr(classes_module, "_totals_of", spied)
+    announced_in(broad(), people=20_000)
+    everything = sum(one == other for one, other in zip(asked, read_again, strict=True))
+    assert len(asked) > 25
+    assert 1 < everything < 0.5 * len(asked)
+    assert sum(read_again) < 0.6 * sum(asked)
 
 
 def test_cells_without_reports_on_classes_are_read_as_before():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from discreet.agents.reading import Evidence, Reading, branchings, read
+from discreet.kernels import classes as kernel
 from discreet.kernels.reading import CERTAIN
 from discreet.mdp import Floats, Ints
 from discreet.problem import Mask
@@ -27,6 +28,8 @@ SHOWN = 8.0
 SAME = 1e-9
 #: Part of an outcome's doubt that noise has at least, whatever sampling explains.
 LEAST_NOISE = 0.1
+#: What reports on classes have a say in.
+READ = ("rows", "soft", "spreads", "counts", "means", "mean_variances", "pays", "branching")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +83,9 @@ def outcomes_of(plain: Reading) -> float:
     cells = plain.branching.sum(axis=1) > 0.0
     if not cells.any():
         return 1.0
-    sizes = branchings(plain.rows.shape[1])
-    each = np.minimum(sizes * plain.prior[cells][:, :, None], CERTAIN).sum(axis=1)
-    return float(np.median((plain.branching[cells] * each).sum(axis=1)))
+    sizes, numbers = branchings(plain.rows.shape[1]), np.empty(int(cells.sum()))
+    kernel.numbers_of_outcomes(plain.prior[cells], plain.branching[cells], sizes, CERTAIN, numbers)
+    return float(np.median(numbers))
 
 
 def wide(plain: Reading, variances: Floats) -> bool:
@@ -98,17 +101,8 @@ def by_value(values: Floats, classes: int = CLASSES) -> Ints:
     order = np.argsort(values, kind="stable")
     x = values[order] - values.mean()
     S, k = x.size, min(classes, 1 + int((np.diff(x) > SAME).sum()))
-    sums, squares = np.append(0.0, np.cumsum(x)), np.append(0.0, np.cumsum(x * x))
-    cost, cuts = np.full(S + 1, np.inf), np.zeros((k + 1, S + 1), dtype=np.int64)
-    cost[0] = 0.0
-    for m in range(1, k + 1):
-        best = np.full(S + 1, np.inf)
-        for j in range(m, S + 1):
-            i = np.arange(m - 1, j)
-            total = cost[i] + squares[j] - squares[i] - (sums[j] - sums[i]) ** 2 / (j - i)
-            cuts[m, j] = i[int(total.argmin())]
-            best[j] = total.min()
-        cost = best
+    cuts = np.zeros((k + 1, S + 1), dtype=np.int64)
+    kernel.cuts_of_least_variance(x, cuts)
     found, end = np.empty(S, dtype=np.int64), S
     for m in range(k, 0, -1):
         found[order[cuts[m, end] : end]] = m - 1
@@ -116,7 +110,14 @@ def by_value(values: Floats, classes: int = CLASSES) -> Ints:
     return found
 
 
-def read_with_classes(plain: Reading, coarse: Coarse, single: Mask, admitted: Mask) -> Reading:
+def read_with_classes(
+    plain: Reading,
+    coarse: Coarse,
+    single: Mask,
+    admitted: Mask,
+    before: Reading | None = None,
+    changed: Ints | None = None,
+) -> Reading:
     """What single outcomes say (`plain`, of cells in `single`), and on top of it what classes do.
 
     Reports and reward come from the totals, read like a cell with one outcome. The row starts as what single outcomes
@@ -124,12 +125,28 @@ def read_with_classes(plain: Reading, coarse: Coarse, single: Mask, admitted: Ma
     the mass m_k of its classes by least squares,
     q_y ← q_y + d_y·(x_k/n − m_k)/(D_k + R_k),  d_y ← d_y − d_y²/(D_k + R_k),
     D_k = Σ_{y∈k} d_y, R_k = v/(n²·L) + m_k(1−m_k)/n, L = r² + (1−r)², x_k the count along (r, 1−r).
+
+    Given the reading `before`, only `changed` cells are read, with what it says about all cells; the others stay.
     """
-    cells = np.flatnonzero(coarse.asked)
-    if not cells.size:
+    if not coarse.asked.any():
         return plain
-    total = _totals_of(plain, coarse, admitted)
-    own = single & (plain.counts > 0.0)
+    if before is None or changed is None:
+        before, changed = plain, np.arange(coarse.noise.size)
+    tables = {name: getattr(before, name).copy() for name in READ}
+    for name, table in tables.items():
+        table[changed] = getattr(plain, name)[changed]
+    cells = changed[coarse.asked[changed]]
+    if cells.size:
+        total = _totals_of(before, coarse, admitted, cells)
+        for name, found in _moved_by(plain, coarse, single, total, cells).items():
+            tables[name][cells] = found
+    return replace(plain, **tables)
+
+
+def _moved_by(plain: Reading, coarse: Coarse, single: Mask, total: Reading, cells: Ints) -> dict[str, Floats]:
+    """What is read of these cells, by name; `total` is what their totals say."""
+    all_cells, plain, total = plain, plain.of(cells), total.of(cells)
+    own = single[cells] & (plain.counts > 0.0)
     n_own, n = np.maximum(plain.counts, 1.0), np.maximum(total.counts, 1.0)
     share = np.where(own, _weight(plain, n_own, total, n), 1.0)  # of the totals, in the reward
     means = share * total.means + (1.0 - share) * plain.means
@@ -138,15 +155,27 @@ def read_with_classes(plain: Reading, coarse: Coarse, single: Mask, admitted: Ma
     doubts = np.where(
         own[:, None],
         plain.spreads / n_own[:, None] ** 2 + rows * (1.0 - rows) / n_own[:, None],
-        rows * (1.0 - rows) / (1.0 + outcomes_of(plain)),
+        rows * (1.0 - rows) / (1.0 + (0.0 if own.all() else outcomes_of(all_cells))),
     )
-    ratio = total.counts / np.maximum(coarse.expected, 1e-9)
+    ratios = total.counts / np.maximum(coarse.expected[cells], 1e-9)
+    place = np.full(single.size, -1)
+    place[cells] = np.arange(cells.size)
     for record in coarse.records:
-        c = record.cells
-        rows[c], doubts[c] = _moved(rows[c], doubts[c], record, means[c], ratio[c])
+        if record.sums.shape[1] > 1:
+            kernel.move_rows(
+                place[record.cells],
+                record.classes,
+                record.sums,
+                record.variance,
+                record.predicted,
+                means,
+                ratios,
+                rows,
+                doubts,
+            )
     counts = total.counts + np.where(own, plain.counts, 0.0)
     noise = np.maximum(doubts - rows * (1.0 - rows) / np.maximum(counts, 1.0)[:, None], LEAST_NOISE * doubts)
-    new = {
+    return {
         "rows": rows,
         "soft": rows,
         "spreads": noise * (counts**2)[:, None],
@@ -154,21 +183,17 @@ def read_with_classes(plain: Reading, coarse: Coarse, single: Mask, admitted: Ma
         "means": means,
         "mean_variances": variances,
         "pays": np.where(own, np.maximum(plain.pays, total.pays), total.pays),
-        "branching": np.where(own[:, None], plain.branching, plain.shares()),
+        "branching": np.where(own[:, None], plain.branching, all_cells.shares()),
     }
-    tables = {name: getattr(plain, name).copy() for name in new}
-    for name, table in new.items():
-        tables[name][cells] = table[cells]
-    return replace(plain, **tables)
 
 
-def _totals_of(plain: Reading, coarse: Coarse, admitted: Mask) -> Reading:
+def _totals_of(before: Reading, coarse: Coarse, admitted: Mask, cells: Ints) -> Reading:
     """Reports and rewards by the totals: cells with one outcome; how many pay is learned over all cells."""
     one = np.stack([admitted[:, ::2].any(axis=1), admitted[:, 1::2].any(axis=1)], axis=1)
     evidence = Evidence(coarse.totals, np.where(coarse.asked, coarse.noise, np.inf), coarse.expected, one)
-    seen = (plain.branching.sum(axis=1, keepdims=True) > 0.0).astype(np.float64)
-    before = replace(Reading.nothing(one), pays=plain.pays, branching=seen)
-    return read(evidence, before, evidence.asked, rounds=2)
+    seen = (before.branching.sum(axis=1, keepdims=True) > 0.0).astype(np.float64)
+    start = replace(Reading.nothing(one), pays=before.pays, branching=seen)
+    return read(evidence, start, cells, rounds=2)
 
 
 def _weight(plain: Reading, n_own: Floats, total: Reading, n: Floats) -> Floats:
@@ -176,20 +201,3 @@ def _weight(plain: Reading, n_own: Floats, total: Reading, n: Floats) -> Floats:
     first = plain.mean_variances + (plain.means * (1.0 - plain.means) + 0.25 / n_own) / n_own
     second = total.mean_variances + (total.means * (1.0 - total.means) + 0.25 / n) / n
     return np.asarray(first / (first + second))
-
-
-def _moved(rows: Floats, doubts: Floats, record: Record, means: Floats, ratio: Floats) -> tuple[Floats, Floats]:
-    """Rows and doubts of the record's cells after it."""
-    k = record.sums.shape[1]
-    if k == 1:
-        return rows, doubts
-    member = (record.classes[:, None] == np.arange(k)).astype(np.float64)  # (S, k)
-    n, r = np.maximum(ratio * record.predicted, 1.0)[:, None], means[:, None]
-    length = r * r + (1.0 - r) ** 2
-    found = (r * record.sums[:, :, 1] + (1.0 - r) * record.sums[:, :, 0]) / length / n
-    mass, doubt = rows @ member, doubts @ member
-    doubt += record.variance / length / n**2 + np.maximum(mass * (1.0 - mass), 0.25 / n) / n
-    moved = np.maximum(rows + doubts * ((found - mass) / doubt)[:, record.classes], 0.0)
-    sums = moved.sum(axis=1, keepdims=True)
-    rows = np.where(sums > 0.0, moved / np.maximum(sums, 1e-300), rows)
-    return rows, doubts * (1.0 - doubts / doubt[:, record.classes])

@@ -6,7 +6,7 @@ a cell has, how many cells pay and where reports go at all is learned over all c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -96,6 +96,11 @@ class Reading:
             uniform_prior(admitted),
             uniform,
         )
+
+    def of(self, cells: Ints) -> Reading:
+        """What is known about these cells."""
+        names = (field.name for field in fields(self) if field.name != "mixture")
+        return replace(self, **{name: getattr(self, name)[cells] for name in names})
 
     def shares(self) -> Floats:
         """How many cells have how many outcomes."""
@@ -215,7 +220,7 @@ def with_row_prior(evidence: Evidence, reading: Reading, num_actions: int) -> Re
     pseudo[0] = UNIFORM_AHEAD
     mixture = np.full(len(COMPONENTS), 1.0 / len(COMPONENTS))
     kernel.mix_components(noisy, np.ascontiguousarray(components[:, clear]), pseudo, MIXTURE_ROUNDS, mixture)
-    prior = MIXED * np.tensordot(mixture, components, axes=1) + (1.0 - MIXED) * uniform
+    prior = MIXED * np.einsum("k,kcs->cs", mixture, components) + (1.0 - MIXED) * uniform
     return replace(reading, prior=np.ascontiguousarray(prior), mixture=mixture)
 
 

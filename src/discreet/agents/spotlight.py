@@ -552,12 +552,12 @@ def learned(release: PrivateReports, previous: SpotlightPlan | None) -> Knowledg
     old, focus = previous.knowledge, previous.focus
     if old is None or focus is None:
         raise ValueError("the previous plan carries no knowledge; it was not made by Spotlight")
-    rows = release.targets.rows
-    if release.targets.classes is None:
-        added, changed = accumulated(old, focus, release), rows
+    by_class = release.targets.classes is not None
+    if by_class:
+        added = replace(old, coarse=old.coarse.added(record_of(release, focus)))
     else:
-        added, changed = replace(old, coarse=old.coarse.added(record_of(release, focus))), rows[:0]
-    new = reread(added, release.alphabet, changed, release.num_episodes)
+        added = accumulated(old, focus, release)
+    new = reread(added, release.alphabet, release.targets.rows, release.num_episodes, by_class)
     return judged(new, old, focus, release)
 
 
@@ -595,20 +595,24 @@ def evidence_of(knowledge: Knowledge, alphabet: Items) -> Evidence:
     return Evidence(*tables, alphabet.admitted[:C], knowledge.normal)
 
 
-def reread(knowledge: Knowledge, alphabet: Items, changed: Ints, users: int) -> Knowledge:
-    """Read the cells that have changed; all of them, with a new row prior, whenever users grew by a fifth."""
+def reread(knowledge: Knowledge, alphabet: Items, changed: Ints, users: int, by_class: bool = False) -> Knowledge:
+    """Read the cells that have changed; all of them, with a new row prior, whenever users grew by a fifth.
+
+    `by_class`: what has changed are their reports on classes of successors, not those on single ones.
+    """
     C = alphabet.num_cells
     evidence, everything = evidence_of(knowledge, alphabet), users >= REREAD * knowledge.reread
     cells = changed[changed < C]
     done = users if everything else knowledge.reread
     if alphabet.stages == 1:
-        plain = read(evidence, knowledge.plain, cells)
+        plain = knowledge.plain if by_class else read(evidence, knowledge.plain, cells)
         if everything:
             if alphabet.pooled:
                 plain = with_row_prior(evidence, plain, alphabet.num_actions)
             plain = read(evidence, plain, evidence.asked, again=True)
         single = np.isfinite(evidence.variances)
-        reading = classes.read_with_classes(plain, knowledge.coarse, single, evidence.admitted)
+        last = None if everything else knowledge.reading
+        reading = classes.read_with_classes(plain, knowledge.coarse, single, evidence.admitted, last, cells)
         return replace(knowledge, reading=reading, plain=plain, reread=done)
     cells = evidence.asked if everything else cells
     reading = read(evidence, knowledge.plain, cells, 1, other_steps(knowledge, alphabet))
