@@ -40,7 +40,7 @@ DESIGNS = {"local": BOTH, "shuffle": BOTH, "two-servers": BOTH[:1]}
 OTHERS = ("M3", "R6", "dense 5", "lure 5", "grid 4", "M3 staged")
 MODEL_SEEDS = 5
 #: The first instance and seed of tables, of those for choosing constants, and of further looks at both designs.
-TABLES, TUNING, LOOKS = (10, 40), (100, 5000), ((12, 80), (18, 120), (24, 160), (30, 200), (36, 240))
+TABLES, TUNING, LOOKS = (10, 40), (100, 5000), ((12, 80), (18, 120), (24, 160), (30, 200), (36, 240), (42, 280))
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ FURTHER = """## {name} look
 
 The same for both designs on instances from {first[0]} on and seeds {first[1]} to {last}{run}.
 """
-NAMES = ("A second", "A third", "A fourth", "A fifth", "A sixth")
+NAMES = ("A second", "A third", "A fourth", "A fifth", "A sixth", "A seventh")
 SEEN, ONCE = "; earlier versions were run on them, too", ", run once and after all choices"
 
 
