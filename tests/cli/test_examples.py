@@ -221,7 +221,12 @@ class Served:
             words += ["--port", str(self.port)]
         environment = {**os.environ, "BROWSER": "true"}
         self.process = subprocess.Popen(
-            [*PROGRAM, *words], cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            [*PROGRAM, *words],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which a shell's background jobs ignore
         )
         self.url = f"http://127.0.0.1:{self.port}"
 
