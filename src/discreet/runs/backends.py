@@ -25,6 +25,7 @@ class Workers:
     submit: Callable[..., Future[Any]]
     width: int
     broken: tuple[type[BaseException], ...] = ()  # what every future raises once a worker has died
+    unsure: tuple[type[BaseException], ...] = ()  # what one raises whose worker died, maybe of another cell it had
 
 
 def check(backend: str) -> None:
@@ -108,8 +109,10 @@ def _dask(jobs: int, address: str | None) -> Iterator[Workers]:
 
 
 def _dask_workers(client: Any) -> Workers:
+    from distributed.scheduler import KilledWorker
+
     threads = sum(client.nthreads().values())
-    return Workers(client.get_executor(pure=False).submit, 2 * max(1, threads))
+    return Workers(client.get_executor(pure=False).submit, 2 * max(1, threads), unsure=(KilledWorker,))
 
 
 @contextmanager

@@ -237,19 +237,22 @@ class _Run:
             self.desk.rmdir()
 
     def _all(self, cells: Sequence[Cell], jobs: int, backend: Backend, address: str | None) -> None:
-        """All cells; what broke a pool of processes is tried again alone, and what breaks that one too has failed."""
+        """All cells; those whose worker died are tried again alone, and what kills that one too has failed."""
         waiting = deque(cells)
         while waiting:
             with backends.opened(backend, jobs, address) as workers:
                 suspects = deque(self._until_broken(waiting, workers))
+                if workers.unsure:  # the others are alive
+                    self._until_broken(suspects, replace(workers, width=1, unsure=()))
             while suspects:
                 with backends.processes(1, width=1) as one:
                     for cell in self._until_broken(suspects, one):
                         self._fail(Failure(cell, KILLED))
 
     def _until_broken(self, waiting: deque[Cell], workers: Workers) -> list[Cell]:
-        """Compute what waits; where the workers die, the cells that they had."""
+        """Compute what waits; where workers die, the cells that they had."""
         flying: dict[Future[Any], Cell] = {}
+        unsure: list[Cell] = []
         try:
             while waiting or flying:
                 while len(flying) < workers.width and (cell := self._next(waiting)) is not None:
@@ -260,12 +263,17 @@ class _Run:
                 for future in finished:
                     if isinstance(error := future.exception(), workers.broken):
                         raise error
-                    self._finish(flying.pop(future), future, error)
+                    cell = flying.pop(future)
+                    if isinstance(error, workers.unsure):
+                        self.claims.release(cell.id)
+                        unsure.append(cell)
+                    else:
+                        self._finish(cell, future, error)
         except workers.broken:
             for cell in flying.values():
                 self.claims.release(cell.id)
             return list(flying.values())
-        return []
+        return unsure
 
     def _submitted(self, workers: Workers, cell: Cell, waiting: deque[Cell]) -> Future[Any]:
         try:
