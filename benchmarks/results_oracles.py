@@ -10,12 +10,13 @@ import argparse
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 import results_families
-from discreet.agents import spotlight
+from discreet.agents import knowledge, spotlight
 from discreet.mdp import FiniteMDP
 from families import PROBLEMS
 
@@ -24,6 +25,8 @@ NAMES = (
     *("R6 staged", "dense 5 staged"),
 )
 HARDLY_NOISY = 20.0
+
+Patches = dict[tuple[ModuleType, str], Any]
 
 
 class Truth:
@@ -49,11 +52,11 @@ class Truth:
             mass = mass @ mdp.transitions[g][np.arange(S), actions]
 
 
-def read_exactly(truth: Truth, rows: bool, means: bool) -> dict[str, Any]:
+def read_exactly(truth: Truth, rows: bool, means: bool) -> Patches:
     """Whatever was asked for is read without error."""
-    plain = spotlight.reread
+    plain = knowledge.reread
 
-    def reread(*facts: Any) -> spotlight.Knowledge:
+    def reread(*facts: Any) -> knowledge.Knowledge:
         new = plain(*facts)
         reading, asked = new.reading, new.reading.branching.sum(axis=1) > 0.0
         if rows:
@@ -64,14 +67,14 @@ def read_exactly(truth: Truth, rows: bool, means: bool) -> dict[str, Any]:
             reading = replace(reading, means=np.where(asked, truth.means, reading.means), mean_variances=variances)
         return replace(new, reading=reading)
 
-    return {"reread": reread}
+    return {(knowledge, "reread"): reread}
 
 
-def others_known(truth: Truth) -> dict[str, Any]:
+def others_known(truth: Truth) -> Patches:
     """All cells that the best plan never meets are known from the beginning."""
     plain, given = spotlight.learned, ~truth.used
 
-    def learned(*facts: Any) -> spotlight.Knowledge:
+    def learned(*facts: Any) -> knowledge.Knowledge:
         new = plain(*facts)
         reading, C = new.reading, given.size
         tables = {name: np.where(given[:, None], truth.rows, getattr(reading, name)) for name in ("rows", "soft")}
@@ -87,10 +90,10 @@ def others_known(truth: Truth) -> dict[str, Any]:
         variances[:C][given], expected[:C][given] = 8.0, 1e5
         return replace(new, reading=reading, variances=variances, expected=expected)
 
-    return {"learned": learned}
+    return {(spotlight, "learned"): learned}
 
 
-def exploited(truth: Truth) -> dict[str, Any]:
+def exploited(truth: Truth) -> Patches:
     """Users who have reported, and the last ones, play the best plan; who still explores does not know it."""
 
     class Planner(spotlight._Planner):
@@ -98,10 +101,10 @@ def exploited(truth: Truth) -> dict[str, Any]:
             policy, values = super()._cautious(*fixed)
             return (policy, values) if fixed else (truth.best.copy(), values)
 
-    return {"_Planner": Planner}
+    return {(spotlight, "_Planner"): Planner}
 
 
-PARTS: dict[str, Callable[[Truth], dict[str, Any]]] = {
+PARTS: dict[str, Callable[[Truth], Patches]] = {
     "as it is": lambda truth: {},
     "rewards that were asked for are exact": lambda truth: read_exactly(truth, False, True),
     "rows that were asked for are exact": lambda truth: read_exactly(truth, True, False),
@@ -117,16 +120,16 @@ def regret(part: str, name: str, number: int) -> float:
     instance = 100 + number % problem.instances
     mdp = problem.build(instance)
     patches = PARTS[part](Truth(mdp, mdp.horizon if problem.staged else 1))
-    plain = {key: getattr(spotlight, key) for key in patches}
+    plain = {place: getattr(*place) for place in patches}
     epsilon = HARDLY_NOISY if "noise" in part else 1.0
     job = results_families.Job("", "spotlight", name, instance, 5000 + number, 20_000, "joint", epsilon)
     try:
-        for key, value in patches.items():
-            setattr(spotlight, key, value)
+        for place, value in patches.items():
+            setattr(*place, value)
         return float(results_families.played(job)["ratio"])
     finally:
-        for key, value in plain.items():
-            setattr(spotlight, key, value)
+        for place, value in plain.items():
+            setattr(*place, value)
 
 
 def main() -> None:

@@ -15,8 +15,9 @@ import oracles_spotlight as oracle
 from discreet import catalog
 from discreet.agents import classes as classes_module
 from discreet.agents.classes import READ, Coarse, Record, by_value, outcomes_of, read_with_classes, wide
+from discreet.agents.knowledge import Knowledge
 from discreet.agents.reading import Evidence, Reading, branchings, read
-from discreet.agents.spotlight import Knowledge, Spotlight
+from discreet.agents.spotlight import Spotlight
 from discreet.envs import generators
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import riverswim

@@ -12,28 +12,23 @@ from hypothesis import strategies as st
 
 import oracles_spotlight as oracle
 from discreet import catalog
+from discreet.agents import knowledge as knowledge_module
 from discreet.agents import spotlight as agent_module
-from discreet.agents.reading import Reading
-from discreet.agents.spotlight import (
-    AT_HOME,
-    CURATOR,
-    NORMAL,
+from discreet.agents.knowledge import (
     Focus,
     Knowledge,
-    Spotlight,
-    SpotlightPlan,
     accumulated,
-    epoch_length,
     judged,
     known_cells,
     learned,
     model_of,
     other_steps,
-    sizing_for,
     start_of,
     summed,
     with_borrowed,
 )
+from discreet.agents.reading import Reading
+from discreet.agents.spotlight import AT_HOME, CURATOR, NORMAL, Spotlight, epoch_length, sizing_for
 from discreet.envs.rewards import RewardLaw
 from discreet.envs.tabular import changeswim, riverswim
 from discreet.kernels import spotlight as kernel
@@ -247,7 +242,7 @@ def knowing(sums, variances, alphabet=PAIR, expected=None, trust=None, **more):
     expected = np.maximum(sums.sum(axis=1), 0.0) if expected is None else np.asarray(expected, dtype=float)
     trust = np.ones(R) if trust is None else np.asarray(trust, dtype=float)
     before = replace(nothing, sums=sums, variances=np.asarray(variances, dtype=float), expected=expected, trust=trust)
-    read = agent_module.reread(before, alphabet, np.arange(R), 1)
+    read = knowledge_module.reread(before, alphabet, np.arange(R), 1)
     return replace(read, **more)
 
 
@@ -260,11 +255,6 @@ def released(histogram, cells, users=100, variance=9.0, alphabet=PAIR, noise=Non
 
 def focused(rates, known=(False,) * 4, mode="refine", **more):
     return Focus(np.asarray(rates) > 0, np.asarray(rates, dtype=float), 100, mode, np.asarray(known), **more)
-
-
-def planned(knowledge, focus):
-    shape = (3, 2, 2)
-    return SpotlightPlan(np.full(shape, 0.5), np.zeros((4, 2)), np.zeros(shape), knowledge=knowledge, focus=focus)
 
 
 def test_epochs_are_added_with_weights_that_are_public():
@@ -300,11 +290,11 @@ def test_short_epochs_cost_trust_and_empty_exploration_turns_to_the_path():
     old = knowing(np.zeros((4, 4)), np.full(4, np.inf), trust=[1.0, 1.0, 0.5, 1.0])
     table = np.array([[2.0, 0.0, 0.0, 0.0], [60.0, 0.0, 0.0, 0.0]])
     focus = focused([0.6, 0.6, 0, 0], [False, True, True, True], "explore")
-    new = learned(released(table, (0, 1)), planned(old, focus))
+    new = learned(released(table, (0, 1)), (old, focus))
     assert new.trust.tolist() == [0.4, 1.0, pytest.approx(0.575), 1.0]
     assert new.refine  # of 60 reports predicted on the unknown cell 0 nearly none came
-    assert not learned(released(table, (0, 1)), planned(old, focus._replace(mode="refine"))).refine
-    full = learned(released(table[::-1], (0, 1)), planned(old, focus))
+    assert not learned(released(table, (0, 1)), (old, focus._replace(mode="refine"))).refine
+    full = learned(released(table[::-1], (0, 1)), (old, focus))
     assert not full.refine
     assert full.trust[:2].tolist() == [1.0, 0.4]
 
@@ -333,18 +323,18 @@ def test_a_test_pays_as_long_as_what_it_may_win_is_more_than_what_it_costs():
 
 
 def test_unknown_cells_may_pay_everything_until_something_good_is_known():
-    assert agent_module.hoped_for(np.zeros(30)) == 1.0
-    few, many = (agent_module.hoped_for(np.append(1.0, np.zeros(n))) for n in (5, 60))
+    assert knowledge_module.hoped_for(np.zeros(30)) == 1.0
+    few, many = (knowledge_module.hoped_for(np.append(1.0, np.zeros(n))) for n in (5, 60))
     assert few == pytest.approx(1 / 6 + 0.6 * math.sqrt(2 / 7))
     assert many < few < 1.0
-    assert agent_module.hoped_for(np.append(0.01, np.zeros(30))) > 0.98  # a small reward does not end the search
+    assert knowledge_module.hoped_for(np.append(0.01, np.zeros(30))) > 0.98  # a small reward does not end the search
 
 
 def test_one_outcome_per_cell_needs_fewer_reports():
     nothing = Reading.nothing(np.ones((40, 4), dtype=bool))
     narrow, wide = (replace(nothing, branching=np.tile(row, (40, 1))) for row in ([1.0, 0.0], [0.0, 1.0]))
-    assert agent_module.narrowness(narrow) > 0.95
-    assert agent_module.narrowness(wide) == 0.0
+    assert knowledge_module.narrowness(narrow) > 0.95
+    assert knowledge_module.narrowness(wide) == 0.0
     counts, variances = np.full(40, 5.0 * 3), np.full(40, 9.0)
     alphabet = Items.of(20, 2, 2, True, PublicStructure(np.eye(20)[0]))
     nothing_yet = Knowledge.nothing(alphabet)
@@ -375,9 +365,9 @@ def test_a_cell_is_foretold_as_far_as_the_prior_is_believed_and_names_few_outcom
         (two, (0.0, 0.0, 1.0, 0.0, 0.0), 0.75),
         (six, (0.0, 0.0, 1.0, 0.0, 0.0), 0.0),
     ]:
-        assert agent_module.foretold(told(row, mixture=mixture), 1.0) == pytest.approx(np.full(40, expected))
-        assert not agent_module.foretold(told(row, mixture=mixture), 2.0).any()
-    assert not agent_module.foretold(Reading.nothing(np.ones((40, 20), dtype=bool)), 1.0).any()
+        assert knowledge_module.foretold(told(row, mixture=mixture), 1.0) == pytest.approx(np.full(40, expected))
+        assert not knowledge_module.foretold(told(row, mixture=mixture), 2.0).any()
+    assert not knowledge_module.foretold(Reading.nothing(np.ones((40, 20), dtype=bool)), 1.0).any()
 
 
 def test_what_the_prior_foretold_is_known_from_half_as_many_reports_unless_it_came_otherwise():
@@ -447,7 +437,7 @@ def test_reports_are_read_as_normal_where_people_add_the_noise(trust, normal):
     release = triple.privatizer.open(CountSpec(3, 2, 4, True), 500, NoiseSource.seeded(0)).release()
     plan = triple.agent.plan(release, None)
     assert plan.knowledge.normal == normal
-    assert agent_module.evidence_of(plan.knowledge, release.alphabet).normal == normal
+    assert knowledge_module.evidence_of(plan.knowledge, release.alphabet).normal == normal
 
 
 STEPS = Items.of(2, 1, 4, False, START)
@@ -470,7 +460,7 @@ def test_steps_share_which_outcomes_occur_but_no_counts():
     sums[[0, 2]] = 0.0
     alone = knowing(sums, knowledge.variances, STEPS)
     assert (other_steps(alone, STEPS)[4] == -1.0).all()  # its own reports do not count as elsewhere
-    again = agent_module.reread(knowledge, STEPS, np.array([4]), 1)
+    again = knowledge_module.reread(knowledge, STEPS, np.array([4]), 1)
     assert again.reading.inclusions[4, 1] > alone.reading.inclusions[4, 1]
     assert again.reading.rows[4, 1] < 0.35  # its own count, not the others' two fifths of a hundred
 
@@ -484,7 +474,7 @@ def test_untested_steps_are_exploited_from_the_sum_but_stay_unknown():
     pooled = summed(knowledge, STEPS)
     assert pooled.counts[0] == pytest.approx(131.0, rel=0.1)
     assert usable.means[6] == pooled.means[0]
-    soft = agent_module.known_from(knowledge, STEPS)[0].soft
+    soft = knowledge_module.known_from(knowledge, STEPS)[0].soft
     assert usable.rows[4].tolist() == soft[4].tolist()  # a known step has its own reports in its row
 
 
@@ -658,7 +648,7 @@ def test_unknown_cells_are_explored_only_while_users_meet_them():
     plan = replan(knowing(sums, variances, alphabet), agent, alphabet)
     assert plan.focus.mode == "explore"
     assert plan.announcement.rows.tolist() == [5]
-    told = 0.5 * agent_module.foretold(plan.knowledge.reading, 1.0)[5]
+    told = 0.5 * knowledge_module.foretold(plan.knowledge.reading, 1.0)[5]
     assert plan.users == math.ceil(CURATOR.explore * (1.0 - told) * 3)  # everybody gets there
     distrusted = knowing(sums, variances, alphabet, trust=[1, 1, 1, 1, 1, 0.4])
     assert replan(distrusted, agent, alphabet).focus.mode == "refine"

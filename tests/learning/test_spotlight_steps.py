@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discreet.agents import spotlight, steps
+from discreet.agents import steps
+from discreet.agents.knowledge import Knowledge, known_cells, known_from
 from discreet.agents.reading import LOG_RATIOS, RATIOS, Evidence, Reading, read
 from discreet.agents.sparse_spotlight import bytes_needed
-from discreet.agents.spotlight import Knowledge
+from discreet.agents.spotlight import Spotlight
 from discreet.envs import tabular
 from discreet.kernels import reading as kernel
 from discreet.mdp import FiniteMDP
@@ -51,7 +52,7 @@ def truth(rng, own_share=0.0):
 
 def comparing(evidence, agreement=0.5):
     reading = read(evidence, Reading.nothing(evidence.admitted), evidence.asked)
-    known = spotlight.known_cells(reading, evidence.variances, True)
+    known = known_cells(reading, evidence.variances, True)
     return reading, steps.compared(evidence, reading, known, G, agreement)
 
 
@@ -248,8 +249,8 @@ def test_alike_cells_are_known_from_half_as_many_reports():
     alike = np.where(np.arange(C) < 2, 0.95, 0.5)
     reading = replace(knowledge.reading, counts=counts)
     knowing = replace(knowledge, reading=reading, variances=np.full(C, 9.0), shared=steps.Shared(others, alike, 0.5))
-    assert spotlight.known_from(knowing, ITEMS)[1].tolist() == alike.__ge__(0.9).tolist()
-    assert not spotlight.known_from(replace(knowing, shared=None), ITEMS)[1].any()
+    assert known_from(knowing, ITEMS)[1].tolist() == alike.__ge__(0.9).tolist()
+    assert not known_from(replace(knowing, shared=None), ITEMS)[1].any()
 
 
 # Runs ---------------------------------------------------------------------------------------------------------------
@@ -281,5 +282,5 @@ def test_a_step_that_differs_in_an_action_nobody_plays_is_still_found():
 
 
 def test_what_steps_say_about_each_other_is_counted_before_anything_is_allocated():
-    agent = spotlight.Spotlight(100)
+    agent = Spotlight(100)
     assert bytes_needed(agent, (20, 50, 3), 20) > 1.3 * 20 * bytes_needed(agent, (20, 50, 3), 1)

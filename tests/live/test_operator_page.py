@@ -10,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import discreet
+from discreet.agents.knowledge import model_of
 from discreet.device.announcements import Announcement, Entry
 from discreet.live import overview as facts
 from discreet.live.charter import Charter
@@ -103,6 +104,19 @@ def test_staged_steps_have_rows_of_their_own():
     assert {cell.step for cell in found.cells} <= set(range(8))
     assert len({cell.step for cell in found.cells}) > 1
     assert ">step</button>" in facts.page(*at(entries, len(entries)))
+
+
+def test_known_is_what_the_learner_takes_for_known():
+    """Under normal noise four deviations of reports say as much as five and a half under one Laplace draw."""
+    course = recovered(lived("local"), {}).course
+    knowledge, alphabet = course.plan.knowledge, facts.learned(course).alphabet
+    asked = np.isfinite(knowledge.noise[: alphabet.num_cells])
+    for deviations in (3.0, 4.5):
+        counts = deviations * np.sqrt(np.where(asked, knowledge.noise[: alphabet.num_cells], 0.0))
+        reading = replace(knowledge.reading, counts=counts, branching=np.zeros_like(knowledge.reading.branching))
+        as_if = replace(course, plan=replace(course.plan, knowledge=replace(knowledge, reading=reading)))
+        assert {cell.known for cell in facts.cells_of(as_if)} == {deviations > 4.0}
+        assert (model_of(as_if.plan.knowledge, alphabet)[0].usable == (asked & (deviations > 4.0))).all()
 
 
 def test_of_a_long_log_the_last_epochs_are_shown(log):

@@ -8,31 +8,33 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from discreet.agents.knowledge import (
+    FEWEST_KNOWN,
+    KNOWN,
+    KNOWN_STAGED,
+    LEAST,
+    LOSS,
+    RECOVERY,
+    RESTART,
+    SHORT,
+    TRUSTED,
+    USABLE,
+    Mode,
+    hoped_for,
+)
 from discreet.agents.spotlight import (
     CAUTION,
     CURATOR,
     DROP,
     EXPLORE_MASS,
-    FEWEST_KNOWN,
     HIDING,
-    KNOWN,
-    KNOWN_STAGED,
-    LEAST,
-    LOSS,
     OPTIMISM,
-    RECOVERY,
-    RESTART,
     RETRY,
     SEARCH_USERS,
-    SHORT,
     START_SIGNAL,
-    TRUSTED,
-    USABLE,
     WORTHWHILE,
-    Mode,
     Sizing,
     Spotlight,
-    hoped_for,
     worth_testing,
 )
 from discreet.kernels import sparse_spotlight as kernel

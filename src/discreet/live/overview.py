@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from discreet.agents.knowledge import known_from, model_of, with_borrowed
 from discreet.agents.policy_elimination import EliminationPlan, PolicyElimination
-from discreet.agents.spotlight import SpotlightPlan, known_cells, model_of, with_borrowed
+from discreet.agents.spotlight import SpotlightPlan
 from discreet.device.announcements import WHOLE, Announcement, Entry, Instructions
 from discreet.device.encoders import first_visit
 from discreet.live import terms
@@ -258,7 +259,7 @@ def _reported_cells(course: Course, released: PrivateReports) -> tuple[Cell, ...
     knowledge, S, A = plan.knowledge, alphabet.num_states, alphabet.num_actions
     C, reading = alphabet.num_cells, knowledge.reading
     noise = knowledge.noise
-    known = known_cells(reading, noise[:C], alphabet.stages > 1, knowledge.normal)
+    known = known_from(knowledge, alphabet)[1]
     states, actions = names(course.charter.states), names(course.charter.actions)
     asked = last_asked(course)
     found = []
