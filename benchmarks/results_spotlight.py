@@ -129,8 +129,8 @@ PREFACE = """# Spotlight in numbers
 Regret divided by that of the uniform random policy (1 = learned nothing), exact, summed over all users. Command:
 `make results-spotlight`; seeds 0 to 9 of every line (0 to 39 where said, 0 to 2 at K = 10⁶), all instances and seeds
 of a line together. Constants were chosen on the tuning families of [results-families.md](results-families.md), on
-other seeds and instances (RiverSwim is one of them; ◦ marks environments that are not). Staged: each step has its own
-own model.
+other seeds and instances (RiverSwim is one of them; ◦ marks environments that are not). Staged: each step has a model
+of its own.
 """
 
 
