@@ -528,7 +528,7 @@ def test_a_killed_worker_takes_one_cell_with_it(tmp_path):
 
 
 def test_a_killed_worker_of_dask_takes_one_cell_with_it(tmp_path, cluster, monkeypatch):
-    """Its nanny starts another; Dask blames all cells that waited there, at once here, so that each is tried alone."""
+    """Its nanny starts another; Dask blames all cells that waited there, at once here: each is tried alone."""
     monkeypatch.setattr(cluster.scheduler, "allowed_failures", 0)
     out = tmp_path / "out"
     found = small(killing, seeds="0:4")
