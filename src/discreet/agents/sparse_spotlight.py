@@ -360,7 +360,7 @@ class _SparsePlanner:
 
 
 def learned(release: SparseReports, previous: SparseSpotlightPlan | None) -> SparseKnowledge:
-    """What is known after a release: the epoch is added to its rows, weighted as `spotlight.accumulated` does."""
+    """What is known after a release: the epoch is added to its rows, weighted as `knowledge.accumulated` does."""
     if previous is None or release.targets is None:
         return SparseKnowledge.nothing(release.space.num_rows)
     old, focus = previous.knowledge, previous.focus
