@@ -55,6 +55,22 @@ def test_posteriors_are_smooth_where_slab_and_noise_have_the_same_rate(rate):
     assert included(17.0, 2.0, rate, 0.3) == pytest.approx(mixed(*found, 0.3), rel=1e-6)
 
 
+@pytest.mark.parametrize("outcomes", [1, 3, 7, 20, 100, 400])
+@pytest.mark.parametrize("y", [0.3, 9.0, 70.0, 900.0])
+def test_powers_of_one_exponential_are_those_of_every_branching(outcomes, y):
+    """Also where a rate is that of the noise, and where branchings beyond the possible outcomes say nothing new."""
+    sizes = np.append(branchings(outcomes), 0)
+    totals, beta = np.array([4.0, 34.0, 340.0]), 0.5  # with two outcomes, 4 reports have the rate of the noise
+    rates = np.array([[kernel.slab_rate(N / max(b, 1), beta) for b in sizes] for N in totals])
+    moved = np.abs(beta * totals[:, None] - sizes) < 1e-6
+    found, expected = np.empty(rates.shape), np.exp(np.minimum((beta - rates) * y, 600.0))
+    kernel._rises(y, beta, totals, sizes, kernel._steps(sizes), moved, bool(moved.any()), sizes.size, found)
+    expected[(beta * y >= kernel.FAR) & ((beta - rates) * y >= kernel.FAR)] = np.inf
+    possible = sizes > 0
+    assert found[:, possible] == pytest.approx(expected[:, possible], rel=1e-12)
+    assert moved.any() == (outcomes in (3, 7, 20, 100, 400))
+
+
 @pytest.mark.parametrize("y", [-1e5, 1e5])
 @pytest.mark.parametrize("rate", [1e-3, 1.0, 50.0])
 def test_posteriors_of_huge_counts_are_finite(y, rate):

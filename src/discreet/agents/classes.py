@@ -133,8 +133,9 @@ def read_with_classes(
     if before is None or changed is None:
         before, changed = plain, np.arange(coarse.noise.size)
     tables = {name: getattr(before, name).copy() for name in READ}
-    for name, table in tables.items():
-        table[changed] = getattr(plain, name)[changed]
+    if before is not plain:
+        for name, table in tables.items():
+            table[changed] = getattr(plain, name)[changed]
     cells = changed[coarse.asked[changed]]
     if cells.size:
         total = _totals_of(before, coarse, admitted, cells)
@@ -189,7 +190,8 @@ def _moved_by(plain: Reading, coarse: Coarse, single: Mask, total: Reading, cell
 
 def _totals_of(before: Reading, coarse: Coarse, admitted: Mask, cells: Ints) -> Reading:
     """Reports and rewards by the totals: cells with one outcome; how many pay is learned over all cells."""
-    one = np.stack([admitted[:, ::2].any(axis=1), admitted[:, 1::2].any(axis=1)], axis=1)
+    one = np.ones((admitted.shape[0], 2), dtype=np.bool_)
+    one[cells] = admitted[cells].reshape(cells.size, -1, 2).any(axis=1)
     evidence = Evidence(coarse.totals, np.where(coarse.asked, coarse.noise, np.inf), coarse.expected, one)
     seen = (before.branching.sum(axis=1, keepdims=True) > 0.0).astype(np.float64)
     start = replace(Reading.nothing(one), pays=before.pays, branching=seen)

@@ -245,9 +245,10 @@ def known_from_on(staged: bool, draws: float) -> float:
 def known_cells(reading: Reading, variances: Floats, staged: bool, draws: float = 1.0) -> Mask:
     level = known_from_on(staged, draws)
     level *= 1.0 - SOONER * narrowness(reading)
-    as_told = np.minimum(reading.rows, reading.prior).sum(axis=1) >= AS_TOLD
-    levels = level * (1.0 - SOONER_TOLD * as_told * foretold(reading, draws))
-    enough = np.maximum(LEAST, levels * np.sqrt(variances))
+    told = foretold(reading, draws)
+    if told.any():
+        told *= np.minimum(reading.rows, reading.prior).sum(axis=1) >= AS_TOLD
+    enough = np.maximum(LEAST, level * (1.0 - SOONER_TOLD * told) * np.sqrt(variances))
     return np.asarray(np.isfinite(variances) & (reading.counts >= enough))
 
 
@@ -341,11 +342,16 @@ def known_from(knowledge: Knowledge, alphabet: Items) -> tuple[Reading, Mask]:
     """The reading of all cells and which are known: where steps are alike, sooner, and with the reports of all."""
     reading, variances, shared = knowledge.reading, knowledge.noise[: alphabet.num_cells], knowledge.shared
     known = known_cells(reading, variances, alphabet.stages > 1, knowledge.draws)
-    if shared is None:
-        return reading, known
-    enough = np.maximum(LEAST, (1.0 - SOONER_ALIKE) * known_from_on(True, knowledge.draws) * np.sqrt(variances))
-    known = known | (shared.agreed & (reading.counts >= enough))
-    return shared.added_to(reading, known), known
+    if shared is not None:
+        enough = np.maximum(LEAST, (1.0 - SOONER_ALIKE) * known_from_on(True, knowledge.draws) * np.sqrt(variances))
+        known = known | (shared.agreed & (reading.counts >= enough))
+    return with_alike(knowledge, known), known
+
+
+def with_alike(knowledge: Knowledge, known: Mask) -> Reading:
+    """The reading with the reports of steps that are alike, where it is known."""
+    reading, shared = knowledge.reading, knowledge.shared
+    return reading if shared is None else shared.added_to(reading, known)
 
 
 def hoped_for(means: Floats) -> float:
@@ -362,7 +368,7 @@ def with_borrowed(tested: Cells, knowledge: Knowledge, alphabet: Items) -> Cells
     """Cells that may be exploited: from USABLE on, and where steps are staged those known in the sum over steps."""
     borrowed = knowledge.borrowed
     enough = np.maximum(LEAST, USABLE * np.sqrt(knowledge.noise[: alphabet.num_cells]))
-    soft = known_from(knowledge, alphabet)[0].soft
+    soft = with_alike(knowledge, tested.usable).soft
     tested = tested._replace(rows=soft, usable=tested.usable | (tested.counts >= enough))
     if borrowed is None:
         return tested

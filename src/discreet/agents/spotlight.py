@@ -336,26 +336,26 @@ class _Planner:
     def _focus(self, cautious: Floats, safe: Floats, even: Floats, gain: float) -> tuple[Exploring, Focus]:
         """Targets and length of the next epoch, from a forward pass of the plan in the model."""
         C = self.alphabet.num_cells
-        known, knowledge = self.tested.usable, self.knowledge
-        plan = self._exploring(False)
         if self.start is None:
-            return plan, self._ask_for_start()
-        mass, cells = self._visits(plan.actions)
-        met = np.bincount(cells.reshape(-1), mass.reshape(-1), C)
-        unknown = ~known & self.trusted & (met > 0.0)
-        if not knowledge.refine and met[unknown].sum() >= EXPLORE_MASS:
-            plan = self._bought(plan, unknown, safe)
-            focus = self._sized(plan, unknown, "explore", gain)
-            if 2 * focus.users <= self.left:  # as many must come after them, or it never pays
-                return plan, focus._replace(classes=self._classes(safe))
+            return self._exploring(False), self._ask_for_start()
+        unknown = ~self.tested.usable & self.trusted
+        if unknown.any() and not self.knowledge.refine:
+            plan = self._exploring(False)
+            mass, cells = self._visits(plan.actions)
+            met = np.bincount(cells.reshape(-1), mass.reshape(-1), C)
+            unknown &= met > 0.0
+            if met[unknown].sum() >= EXPLORE_MASS:
+                plan = self._bought(plan, unknown, safe)
+                focus = self._sized(plan, unknown, "explore", gain)
+                if 2 * focus.users <= self.left:  # as many must come after them, or it never pays
+                    return plan, focus._replace(classes=self._classes(safe))
         searching = self._may_search(cautious, float(self.initial @ safe[0]), float(self.initial @ even[0]), gain)
         mode: Mode = "refine"
         if searching is not None:
             plan, mode = searching, "search"
-            mass, cells = self._visits(plan.actions)
         else:
             plan = self._exploring(False, self._optimism(cautious))
-            mass, cells = self._visits(plan.actions)
+        mass, cells = self._visits(plan.actions)
         worth = np.bincount(cells.reshape(-1), (mass * plan.worth).reshape(-1), C)
         worth[~self.trusted] = 0.0
         wanted = (worth > 0.0) & (worth >= WORTHWHILE * worth.max())
@@ -473,7 +473,9 @@ def epoch_length(
         rates, at_least, signal = np.full(1, 1e-9), np.zeros(1), 0.0
     n = 1.0
     for _ in range(40):  # fixed point: sd is constant, or grows like √n, and then the error is halved in every round
-        sd = math.sqrt(release.noise.variance(max(1, math.ceil(n)), items))
+        before, sd = n, math.sqrt(release.noise.variance(max(1, math.ceil(n)), items))
         n = float((np.maximum(at_least, np.maximum(signal * sd, sizing.fewest)) / np.maximum(rates, 1e-9)).min())
         n = min(n, max(sizing.first, sizing.cap * k))
+        if n == before:
+            break
     return max(1, math.ceil(max(n, sizing.floor * k * math.pow(max(1.0, k / MANY), sizing.growth))))

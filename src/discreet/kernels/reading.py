@@ -30,6 +30,8 @@ UNLIKELY = 0.02
 #: A cell with so many standard deviations of reports is read from its last reward on, once.
 CLEAR = 20.0
 
+#: No branching, or none of those before, is the distance between two (`_steps`).
+NO_STEP, ODD_STEP = -1, -2
 #: Normal noise: below this point its integral is a continued fraction, of so many terms; counts are read as if they
 #: were at most so many deviations away from what is possible.
 TAIL, TERMS, REACH = -4.0, 40, 20.0
@@ -467,13 +469,16 @@ def _weigh(
     beta = np.sqrt(2.0) * length / root
     # f₁/f₀ = up·e^{(β−rate)y} − down for y > 0, and `nothing` below
     up, down, nothing = np.empty((nr, nb)), np.empty((nr, nb)), np.empty((nr, nb))
+    steps, moved = _steps(sizes), np.empty((nr, nb), dtype=np.bool_)
     product = np.ones((nr, nb))
     for k in range(nr):
         for i in range(nb):
             rate = slab_rate(totals[k] / max(sizes[i], 1), beta)
             up[k, i] = rate * (1.0 / (beta - rate) + 1.0 / (beta + rate))
             down[k, i], nothing[k, i] = rate / (beta - rate), rate / (beta + rate)
+            moved[k, i] = abs(beta * totals[k] - sizes[i]) <= 2.0 * HAIR * beta * totals[k]
             evidence[k, i] = log_shares[i] + log_ratios[k] if sizes[i] > 0 else -np.inf
+    some_moved = bool(moved.any())
     noise, size = 0.0, 0.0  # size: bound of |log product|
     for s in range(prior.shape[0]):
         if prior[s] <= 0.0:
@@ -483,7 +488,7 @@ def _weigh(
         noise -= np.sqrt(2.0) * abs(z) / root + beta * abs(y)
         w, own = inclusion[s], clipped[s]
         if y > 0.0:
-            _rises(y, beta, totals, sizes, own, rise[s])
+            _rises(y, beta, totals, sizes, steps, moved, some_moved, own, rise[s])
         for k in range(nr):
             if y <= 0.0:
                 for i in range(own):
@@ -583,7 +588,17 @@ def _take_logs(product: Floats, evidence: Floats) -> None:
 
 
 @compiled
-def _rises(y: float, beta: float, totals: Floats, sizes: Ints, end: int, rise: Floats) -> None:
+def _rises(
+    y: float,
+    beta: float,
+    totals: Floats,  # (R,)
+    sizes: Ints,  # (B,)
+    steps: Ints,  # (B,), by `_steps`
+    moved: Mask,  # (R, B): rates that `slab_rate` moved away from beta
+    some_moved: bool,
+    end: int,
+    rise: Floats,  # (R, B) out
+) -> None:
     """e^{(β − b/N)·y} for all N and the first branchings, infinite beyond FAR."""
     nr = rise.shape[0]
     if beta * y >= FAR:
@@ -596,15 +611,35 @@ def _rises(y: float, beta: float, totals: Floats, sizes: Ints, end: int, rise: F
     for k in range(nr):
         rise[k, 0] = np.exp(-y * sizes[0] / totals[k])
         for i in range(1, end):
-            left, j = sizes[i] - sizes[i - 1], 0
-            while sizes[j] < left:  # powers of the step from those before: most b are sums of two smaller ones
-                j += 1
-            power = rise[k, j] if sizes[j] == left else np.exp(-y * left / totals[k])
-            rise[k, i] = rise[k, i - 1] * power if left > 0 else rise[k, 0]
+            if steps[i] >= 0:
+                rise[k, i] = rise[k, i - 1] * rise[k, steps[i]]
+            elif steps[i] == NO_STEP:
+                rise[k, i] = rise[k, 0]
+            else:
+                rise[k, i] = rise[k, i - 1] * np.exp(-y * (sizes[i] - sizes[i - 1]) / totals[k])
         for i in range(end):
             rise[k, i] *= top
-            if abs(beta * totals[k] - sizes[i]) <= 2.0 * HAIR * beta * totals[k]:  # `slab_rate` moved it
-                rise[k, i] = np.exp((beta - slab_rate(totals[k] / max(sizes[i], 1), beta)) * y)
+    if some_moved:
+        for k in range(nr):
+            for i in range(end):
+                if moved[k, i]:
+                    rise[k, i] = np.exp((beta - slab_rate(totals[k] / max(sizes[i], 1), beta)) * y)
+
+
+@compiled
+def _steps(sizes: Ints) -> Ints:
+    """Of each branching but the first: which earlier one is its distance from the one before; most have one.
+
+    NO_STEP where nothing lies between, ODD_STEP where no earlier one does.
+    """
+    steps = np.full(sizes.shape[0], NO_STEP)
+    for i in range(1, sizes.shape[0]):
+        left, j = sizes[i] - sizes[i - 1], 0
+        if left > 0:
+            while sizes[j] < left:
+                j += 1
+            steps[i] = j if sizes[j] == left else ODD_STEP
+    return steps
 
 
 @compiled

@@ -204,10 +204,12 @@ def uniform_values(
     for c in range(G * S * A):
         if usable[c]:
             earned[c // A] += means[c] / A
-            even[c // A] += rows[c] / A
+            for y in range(S):
+                even[c // A, y] += rows[c, y] / A
         elif belief > 0.0:
             earned[c // A] += belief * prior_mean / A
-            even[c // A] += belief * prior[c] / A
+            for y in range(S):
+                even[c // A, y] += belief * prior[c, y] / A
     values[H] = 0.0
     for i in range(H):
         h = H - 1 - i

@@ -24,9 +24,9 @@ from discreet.privacy.trust.local import ONE_REPORT, check_local, kept_words, su
 from discreet.privacy.trust.reports import (
     ReportStream,
     alphabet_of,
+    asked_for,
     latest,
     lost_per_cell,
-    numbered,
     targets_of,
     users_lost,
 )
@@ -66,7 +66,7 @@ class LocalReports:
 
     def form(self, spec: CountSpec, plan: Plan, users: int) -> ReportEncoder:
         alphabet = alphabet_of(spec, self.structure)
-        return self.encoder(spec, alphabet, numbered(alphabet, targets_of(plan))[0], plan)
+        return self.encoder(spec, alphabet, asked_for(alphabet, targets_of(plan)), plan)
 
     def encoder(self, spec: CountSpec, alphabet: Items, items: Ints, plan: Plan) -> ReportEncoder:
         """What people are sent who are asked for these items: whichever code has the smaller variance."""

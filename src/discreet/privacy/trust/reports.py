@@ -133,7 +133,7 @@ class Reports:
             )
         alphabet = alphabet_of(spec, self.structure)
         check_classes(targets_of(plan), spec.num_states, False)
-        items, _ = numbered(alphabet, targets_of(plan))
+        items = asked_for(alphabet, targets_of(plan))
         return ItemEncoder(spec.tables, tuple(items.tolist()), alphabet.has_start, alphabet.pooled)
 
     def seal(self, spec: CountSpec, form: Form, tally: Ints, users: int, silent: int, noise: NoiseSource) -> Ints:
@@ -345,10 +345,11 @@ def histogram_of(
     takes_classes: bool = False,
 ) -> PrivateReports:
     """The release of an epoch from one number per sub-cell asked for."""
-    table = np.zeros(alphabet.admitted.shape)
-    table.reshape(-1)[numbered(alphabet, targets)[0]] = values
+    rows, columns, asked = targets.rows, alphabet.admitted.shape[1], asked_for(alphabet, targets)
+    table = np.zeros((rows.size, columns))
+    table[np.searchsorted(rows, asked // columns), asked % columns] = values
     told = targets, users, so_far, variance, law, reports
-    return PrivateReports(alphabet, table[targets.rows], *told, takes_classes=takes_classes)
+    return PrivateReports(alphabet, table, *told, takes_classes=takes_classes)
 
 
 def latest(
@@ -410,14 +411,26 @@ def alphabet_of(spec: CountSpec, structure: PublicStructure) -> Items:
     return Items.of(spec.num_states, spec.num_actions, spec.horizon, pooled, structure, start=start)
 
 
+def reports_on(alphabet: Items, targets: Targets) -> Ints:
+    """All reports that there are on these targets, in order: row·2S + 2·s' + bit."""
+    row, column = np.nonzero(alphabet.admitted[targets.rows])
+    return np.asarray(targets.rows[row] * alphabet.admitted.shape[1] + column)
+
+
+def asked_for(alphabet: Items, targets: Targets) -> Ints:
+    """The sub-cells that reports on these targets count at, in order."""
+    items = reports_on(alphabet, targets)
+    return items if targets.classes is None else np.unique(targets.sub_cells(items, alphabet.num_states))
+
+
 def numbered(alphabet: Items, targets: Targets) -> tuple[Ints, Ints]:
     """The sub-cells asked for, in order, and the number of every report among them.
 
     −1 for one that does not exist; the last entry is that of "none". Reports of one class have one number.
     """
-    items = np.flatnonzero(alphabet.admitted & targets.cells[:, None])
+    items, asked = reports_on(alphabet, targets), asked_for(alphabet, targets)
     place = np.full(alphabet.admitted.size + 1, -1, dtype=np.int64)
-    asked, place[items] = np.unique(targets.sub_cells(items, alphabet.num_states), return_inverse=True)
+    place[items] = np.searchsorted(asked, targets.sub_cells(items, alphabet.num_states))
     return asked, place
 
 
