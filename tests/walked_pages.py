@@ -90,7 +90,8 @@ class Shell:
         here = Path(sys.executable).parent
         path = os.pathsep.join([str(here), os.environ.get("PATH", "")])
         python = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        env = {**os.environ, "PATH": path, "PYTHONPATH": python, "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
+        plain = {"PYTHONUNBUFFERED": "1", "COLUMNS": "120", "PYTEST_ADDOPTS": ""}
+        env = {**os.environ, **plain, "PATH": path, "PYTHONPATH": python}
         self.process = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
             stdin=subprocess.PIPE,
