@@ -711,6 +711,38 @@ def test_the_claim_of_a_dead_process_counts_for_nothing(tmp_path, what):
     process.wait()
 
 
+KILLED_HALFWAY = """
+import os, signal, sys
+from pathlib import Path
+from discreet.runs.claims import Claims
+path = Path(sys.argv[1]) / "a.claim"
+def halfway(event, arguments):
+    if event == "open" and path.exists() and not path.stat().st_size:
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(halfway)
+Claims(path.parent).take("a")
+"""
+
+
+def test_who_is_killed_while_claiming_leaves_nothing_to_wait_for(tmp_path):
+    """A claim that does not say whose it is would count for two minutes: there is none at any moment."""
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    subprocess.run([sys.executable, "-c", KILLED_HALFWAY, str(tmp_path)], env=environment, timeout=60)
+    assert Claims(tmp_path).take("a")
+    assert [each.name for each in tmp_path.iterdir()] == ["a.claim"]
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP])
+def test_claims_are_made_where_there_are_no_hard_links(tmp_path, monkeypatch, number):
+    def refused(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refused)
+    assert Claims(tmp_path).take("a")
+    assert not Claims(tmp_path).take("a")
+    assert [each.name for each in tmp_path.iterdir()] == ["a.claim"]
+
+
 def test_a_living_process_keeps_its_claim_however_long_it_takes(tmp_path):
     assert Claims(tmp_path).take("a")
     os.utime(tmp_path / "a.claim", (1, 1))

@@ -8,6 +8,7 @@ computes them, and appear whole, so that two processes which both held a claim w
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -80,16 +81,12 @@ class Claims:
 
     def _created(self, path: Path) -> bool:
         try:
-            with path.open("x") as file:
-                json.dump(_myself(), file)
+            _appear(path, json.dumps(_myself()))
         except FileExistsError:
             return False
         except FileNotFoundError:  # the folder; somebody who finished may remove it again at once
             self.folder.mkdir(parents=True, exist_ok=True)
             return self._created(path)
-        except OSError:
-            path.unlink(missing_ok=True)
-            raise
         return True
 
     def _abandoned(self, path: Path) -> bool:
@@ -117,6 +114,24 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(door)
+
+
+def _appear(path: Path, text: str) -> None:
+    """Create a file with all that it says: who is killed meanwhile leaves no claim that nobody can read.
+
+    Where there are no hard links it is there first and says it then.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+    try:
+        part.write_text(text)
+        os.link(part, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP):
+            raise
+        with path.open("x") as file:
+            file.write(text)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], float] | None:
