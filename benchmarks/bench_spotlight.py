@@ -47,11 +47,8 @@ def episodes_per_second(name: str, mdp: FiniteMDP, num_episodes: int, model: str
 def compared(label: str, mdp: FiniteMDP, model: str = "joint") -> Row:
     rates = {}
     for name in ("spotlight", "ucbvi-bernstein"):
-        episodes_per_second(name, mdp, 1000, model if name == "spotlight" else "joint")
-        samples = [
-            episodes_per_second(name, mdp, EPISODES, model if name == "spotlight" else "joint")
-            for _ in range(3 if mdp.num_states < 50 else 1)
-        ]
+        trust = model if name == "spotlight" else "joint"
+        _compiling, *samples = (episodes_per_second(name, mdp, EPISODES, trust) for _ in range(4))
         rates[name] = float(np.median(samples))
     return row(label, rates["spotlight"], rates["ucbvi-bernstein"], "non-private epochs", "episodes/s", 0.2)
 
