@@ -265,10 +265,12 @@ def members(group: int) -> list[int]:
 
 
 def _alive(pid: int) -> bool:
+    """Its first thread may have ended before others, which hold the port until they have ended, too."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return False
+    return told[0] not in "ZX" or int(told[17]) > 1  # its state, and how many threads it has
 
 
 class Down(Exception):

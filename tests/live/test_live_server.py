@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from discreet.device.announcements import Announcement, Entry, check_chain, coin_of
 from discreet.live.deployment import Pause
 from discreet.live.events import event_of
-from discreet.live.server import OperatorPage, create_app
+from discreet.live.server import OperatorPage, check_address, create_app
 from discreet.live.service import Unavailable
 from discreet.live.store import StoreFailed
 from live_world import (
@@ -497,3 +498,13 @@ def test_the_folder_is_all_there_is(tmp_path):
     moved = World(Path(tmp_path / "b" / "tiny.toml"), world.tokens, world.clock)
     with moved.client() as client:
         assert enrolled(client, "ann") == {**ticket, "again": True}
+
+
+def test_a_server_begins_where_another_one_has_just_ended():
+    """Whoever is killed lets go of the port a moment later; where somebody stays, it is refused."""
+    with socket.socket() as other:
+        port = free_port()
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        threading.Timer(0.2, other.close).start()
+        check_address("127.0.0.1", port)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import ctypes
+import errno
 import logging
 import multiprocessing
 import os
@@ -67,6 +68,8 @@ log = logging.getLogger("discreet.live")
 STORE_FAILED = 74
 #: linux/prctl.h
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
+#: Seconds that a port may stay taken by a server that is coming to its end.
+LETTING_GO = 1.0
 #: Bytes of the log in one answer; one entry is told whatever its size.
 MOST_TOLD = 4 << 20
 #: Bytes of a request's line and headers.
@@ -550,13 +553,22 @@ def run(
 
 
 def check_address(host: str, port: int) -> None:
-    """Refuse a port at which somebody listens: the workers would share it, and half of the people ask the other."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ValueError(f"{host}:{port} cannot be listened on: {os.strerror(error.errno or 0)}") from None
+    """Refuse a port at which somebody listens: the workers would share it, and half of the people ask the other.
+
+    A server that was killed a moment ago may still be letting go of it.
+    """
+    until = time.monotonic() + LETTING_GO
+    while True:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+                return
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+                    why = os.strerror(error.errno or 0)
+                    raise ValueError(f"{host}:{port} cannot be listened on: {why}") from None
+        time.sleep(0.02)
 
 
 def leave_no_dumps() -> None:
