@@ -1,7 +1,8 @@
 """Problems that a learner meets for the first time: generators with many instances, grouped into families.
 
-A family is used either to choose constants ("tuning") or to report ("reporting"); its instances are functions of a
-number. Tuning uses instances from 100 on and seeds from 5000 on, tables instances and seeds below.
+A family is used either to choose constants ("tuning") or to report ("reporting"), or was written when the learner was
+finished ("textbook"); its instances are functions of a number. Tuning uses instances from 100 on and seeds from 5000
+on, tables instances and seeds below.
 """
 
 from __future__ import annotations
@@ -37,8 +38,26 @@ from discreet.envs.generators import (
     swapping,
 )
 from discreet.mdp import FiniteMDP
+from textbook import (
+    cliff,
+    dosage,
+    epidemic,
+    forest,
+    gambler,
+    graph,
+    latent,
+    layers,
+    lock,
+    machine,
+    puddles,
+    recommender,
+    ring,
+    taxi,
+    tree,
+    tutor,
+)
 
-Split = Literal["tuning", "reporting"]
+Split = Literal["tuning", "reporting", "textbook"]
 
 
 @dataclass(frozen=True)
@@ -114,4 +133,32 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("deep sea, staged", "deep sea 6 staged", "reporting", deep_sea(6, 0.05), True),
     Problem("garnet, staged", "garnet 6 staged", "reporting", garnet(6, 2, 8), True),
     Problem("bandit, staged", "bandit 20 staged", "reporting", bandit(20, 5), True),
+    Problem("machine", "machine 8", "textbook", machine(8)),
+    Problem("machine", "machine 15", "textbook", machine(15)),
+    Problem("forest", "forest 8", "textbook", forest(8)),
+    Problem("dosage", "dosage 8", "textbook", dosage(8, 4)),
+    Problem("dosage", "dosage 12", "textbook", dosage(12, 5)),
+    Problem("epidemic", "epidemic", "textbook", epidemic()),
+    Problem("tutor", "tutor 6", "textbook", tutor(6, 4)),
+    Problem("tutor", "tutor 10", "textbook", tutor(10, 3)),
+    Problem("recommender", "recommender 4×4", "textbook", recommender(4, 4, 6)),
+    Problem("recommender", "recommender 6×4", "textbook", recommender(6, 4, 6)),
+    Problem("lock", "lock 6", "textbook", lock(6, 2)),
+    Problem("lock", "lock 7", "textbook", lock(7, 3)),
+    Problem("tree", "tree 3", "textbook", tree(3)),
+    Problem("tree", "tree 4", "textbook", tree(4)),
+    Problem("graph", "graph 30", "textbook", graph(30)),
+    Problem("graph", "graph 50", "textbook", graph(50)),
+    Problem("layers", "layers 4×5", "textbook", layers(4, 5, 3, 2)),
+    Problem("layers", "layers 6×6", "textbook", layers(6, 6, 4, 3)),
+    Problem("taxi", "taxi 3", "textbook", taxi(3)),
+    Problem("taxi", "taxi 4", "textbook", taxi(4)),
+    Problem("cliff", "cliff", "textbook", cliff()),
+    Problem("puddles", "puddles 5", "textbook", puddles(5)),
+    Problem("puddles", "puddles 6", "textbook", puddles(6)),
+    Problem("gambler", "gambler", "textbook", gambler()),
+    Problem("ring", "ring 15", "textbook", ring(15, 20)),
+    Problem("ring", "ring 30", "textbook", ring(30, 30)),
+    Problem("latent", "latent 18", "textbook", latent(18)),
+    Problem("latent", "latent 30", "textbook", latent(30)),
 )

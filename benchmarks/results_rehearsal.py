@@ -1,7 +1,7 @@
 """How far to believe what Spotlight's users are said to be: the law of docs/spotlight.md, "Users lost", and
 `calibrate --env`, which rehearses on the problem itself, both beside the runs of results_families.py.
 
-python benchmarks/results_rehearsal.py          both tables (twelve minutes of one core)
+python benchmarks/results_rehearsal.py          both tables (a quarter of an hour of one core)
 python benchmarks/results_rehearsal.py --law    that of the law alone (seconds)
 """
 
@@ -54,9 +54,12 @@ def table(told: Callable[[Problem, int], float]) -> None:
     """What was measured over what was told: how many problems within a factor, and the spread."""
     runs = measured()
     for look, first in LOOKS.items():
-        for split in ("tuning", "reporting"):
+        for split in ("tuning", "reporting", "textbook"):
+            problems = [each for each in PROBLEMS if each.split == split and (each.name, first) in runs]
+            if not problems:  # textbook problems were looked at once
+                continue
             found = []
-            for problem in (each for each in PROBLEMS if each.split == split):
+            for problem in problems:
                 true = runs[problem.name, first]
                 found.append(np.mean(list(true.values())) / np.mean([told(problem, i) for i in true]))
             near = [np.mean([1 / factor <= each <= factor for each in found]) for factor in (1.5, 2.0)]
