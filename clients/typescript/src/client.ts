@@ -137,7 +137,7 @@ export class Agent {
     const release = await this.alone(id);
     const seat = release === null ? { spectator: "this user is busy elsewhere" } : await this.seat(user, id);
     const taken = "ticket" in seat;
-    if (!taken) release?.();
+    if (!taken) await release?.();
     const announcement = taken ? seat.announcement : this.announcement;
     const place = {
       terms: this.known,
@@ -148,7 +148,7 @@ export class Agent {
       coins: await coins(announcement, taken ? seat.ticket : null),
     };
     const report = { user, ticket: place.ticket ?? "", payload: "" };
-    const sending = new Sending(this, report, id, release ?? (() => undefined));
+    const sending = new Sending(this, report, id, release ?? (async () => undefined));
     return new Episode(place, (walk, leaving) => sending.settle(walk, leaving));
   }
 
@@ -218,7 +218,7 @@ export class Agent {
   }
 
   /** A user plays one episode at a time, in all tabs together; null while she does. What ends it. */
-  private async alone(id: string): Promise<(() => void) | null> {
+  private async alone(id: string): Promise<(() => Promise<void>) | null> {
     if (this.busy.has(id)) return null;
     this.busy.add(id);
     const leave = await lock(`discreet:${toBase64(this.key ?? new Uint8Array())}:${id}`);
@@ -381,7 +381,7 @@ class Sending {
     private readonly agent: Agent,
     private readonly report: Report,
     private readonly id: string,
-    private readonly release: () => void,
+    private readonly release: () => Promise<void>,
   ) {}
 
   /**
@@ -402,7 +402,7 @@ class Sending {
     }
     if (leaving) {
       await this.sent;
-      this.release();
+      await this.release();
     }
   }
 
@@ -453,12 +453,13 @@ async function coins(announcement: Announcement | null, ticket: string | null): 
 }
 
 /** A lock of this name among all tabs, where the platform has such; null if it is taken. What gives it back. */
-async function lock(name: string): Promise<(() => void) | null> {
+async function lock(name: string): Promise<(() => Promise<void>) | null> {
   const locks = globalThis.navigator?.locks as LockManager | undefined;
-  if (!locks) return () => undefined;
+  if (!locks) return async () => undefined;
   return new Promise((settle, fail) => {
     const held = (lock: Lock | null) =>
-      lock === null ? settle(null) : new Promise<void>((release) => settle(() => release()));
-    locks.request(name, { ifAvailable: true }, held).catch(fail);
+      lock === null ? settle(null) : new Promise<void>((release) => settle(() => (release(), given)));
+    const given: Promise<void> = locks.request(name, { ifAvailable: true }, held).then(() => undefined);
+    given.catch(fail);
   });
 }
