@@ -7,6 +7,7 @@ python benchmarks/results_oracles.py --only queue --seeds 4
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ import numpy as np
 
 import results_families
 from discreet.agents import knowledge, spotlight
+from discreet.catalog import recipes
 from discreet.mdp import FiniteMDP
 from families import PROBLEMS
 
@@ -111,7 +113,7 @@ PARTS: dict[str, Callable[[Truth], Patches]] = {
     "both": lambda truth: read_exactly(truth, True, True),
     "cells off the best plan are known": others_known,
     "the plan after the report is the best one": exploited,
-    "hardly any noise (ε = 20)": lambda truth: {},
+    "hardly any noise (ε = 20, one report each)": lambda truth: {(recipes, "EPSILON_PER_REPORT"): math.inf},
 }
 
 

@@ -122,6 +122,7 @@ class Problem:
     losses: str = "private"  # against an adversary: private, or public
     estimator: LossEstimator = "corrected"  # of losses that are seen along the way
     rho: float | None = None  # zCDP instead of epsilon; delta is then where its epsilon is stated
+    one_by_one: bool = False  # users are asked by an app of their own, which sends one report
 
     def scale(self, default: float) -> float:
         return default if self.confidence_scale is None else self.confidence_scale

@@ -124,6 +124,16 @@ def test_a_raised_epsilon_takes_the_shorter_epochs_into_account_that_come_with_i
     assert not calibrate(6, 2, 20, 20_000, 0.9 * wanted).forecast.feasible
 
 
+def test_more_epsilon_never_asks_for_more_people():
+    """Below a scale of one half noise is not what hides; how many reports each sends makes no difference to that."""
+    lost = [calibrate(6, 2, 20, 20_000, epsilon, pooled=True, branching=2).spotlight for epsilon in (2, 4, 6, 8, 20)]
+    needed = [each.users_needed for each in lost]
+    assert needed == sorted(needed, reverse=True)
+    assert needed[1] == needed[2] == needed[-1]
+    assert ["one report each" in each.verdict for each in lost] == [True, True, True, False, False]
+    assert "up to 5 reports each" in lost[-1].verdict
+
+
 # Tried out ----------------------------------------------------------------------------------------------------------
 
 

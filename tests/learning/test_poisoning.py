@@ -158,6 +158,9 @@ def test_garbage_is_what_the_form_allows_and_nothing_else():
         share = 0.5 if form.kind == "unary" else 1 / 7
         assert drawn.mean(axis=0) == pytest.approx(share, abs=5 * math.sqrt(share * (1 - share) / 400))
     assert forged(Form("bits", 6, 0.1, 3), None, 100, coins(), None).max() <= 300
+    assert forged(Form("item", 6, copies=3), None, 100, coins(), None).sum() <= 300
+    assert forged(Form("item", 6, copies=3), np.array([2, 3]), 100, coins(), None).tolist() == [0, 0, 300, 0, 0, 0]
+    assert Form("item", 6, copies=3).weight == 3.0
 
 
 @pytest.mark.parametrize("share", [0.03, 0.5])

@@ -192,9 +192,22 @@ def heavy(problem: Problem, policy_optimisation: bool, private: bool) -> Triple:
     return Triple(HeavyUCBVI(estimate, problem.tie_seed), privatizer, schedule)
 
 
+#: A curator gets another report of every user for so much of ε (replace): with less noise on a single one, sampling
+#: hides more than the noise.
+EPSILON_PER_REPORT = 4.0
+
+
+def reports_each(problem: Problem) -> int:
+    """A public number: reports of a user to a curator. Who is asked by an app sends one, whatever ε would pay for."""
+    if problem.epsilon is None or problem.one_by_one:
+        return 1
+    worth = {"replace": 1.0, "zero-out": 2.0}[problem.neighbours] * problem.epsilon
+    return max(1, int(min(problem.horizon, worth / EPSILON_PER_REPORT)))
+
+
 #: Who adds the noise to reports, by whom people trust.
 REPORTS: Mapping[str, Callable[[Problem], Privatizer[PrivateReports]]] = {
-    "joint": lambda p: Reports(p.budget, p.neighbours, structure=p.structure),
+    "joint": lambda p: Reports(p.budget, p.neighbours, reports_each(p), p.structure),
     "two-servers": lambda p: TwoServerReports(p.budget, p.neighbours, structure=p.structure),
     "local": lambda p: LocalReports(p.budget, p.structure, p.neighbours),
     "shuffle": lambda p: ShuffleReports(p.budget, p.neighbours, p.structure, p.honest),

@@ -105,6 +105,7 @@ class Charter:
             trust=self.model,
             structure=structure,
             reward_range=self.rewards,
+            one_by_one=True,
         )
 
     @cached_property

@@ -299,8 +299,10 @@ def _forecast_reports(privatizer: OneReport, spec: CountSpec, num_episodes: int,
         users = f"unknown branching: between {rounded(low):,.0f} and {rounded(high):,.0f} users pass"
     deviation = math.sqrt(privatizer.open(spec, K, NoiseSource.seeded(0)).variance(K))
     feasible, needed = lost <= K / 2, int(rounded(2 * lost))
+    number = privatizer.reports if isinstance(privatizer, Reports) else 1
+    each = "one report each" if number == 1 else f"up to {number} reports each"
     verdict = (
-        f"with {_people(K)} and ε = {privatizer.budget.total('laplace'):.6g}, one report each can"
+        f"with {_people(K)} and ε = {privatizer.budget.total('laplace'):.6g}, {each} can"
         f"{'' if feasible else 'not'} be learned from: {users} before {cells} cells are known, up to {SMALL_GAPS:g}"
         " times as many where good actions are hardly better than others"
     )
@@ -481,7 +483,7 @@ def _calibrate_reports(problem: Problem, branching: float | None) -> Calibration
     items, beta = int(stream.alphabet.admitted.sum()), problem.width_failure(1.0)
     noise = FamilyNoise(
         entry.sensitivity,
-        math.sqrt(privatizer.sensitivity),  # one unit less here and one more there
+        math.sqrt(privatizer.sensitivity * privatizer.reports),  # all of them on one sub-cell, or on another one
         budget=entry.cost,
         scale=entry.scale,
         width=noise_width("laplace", entry.scale, (privatizer.noises,), (float(K),), items, beta),

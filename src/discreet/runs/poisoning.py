@@ -110,7 +110,7 @@ ATTACKS: Mapping[str, Callable[[FiniteMDP], Ints] | None] = {
 
 
 class Form(NamedTuple):
-    """What one person may send: an item, an answer or `copies` bits for each of D `items`."""
+    """What one person may send: `copies` items, an answer or `copies` bits for each of D `items`."""
 
     kind: Kind
     items: int
@@ -146,9 +146,10 @@ def forged(form: Form, aims: Ints | None, attackers: int, coins: np.random.Gener
     """
     D = form.items
     if form.kind in ("item", "response"):
+        sent = attackers * form.copies
         if aims is None:
-            return np.asarray(coins.multinomial(attackers, np.full(D + 1, 1.0 / (D + 1)))[:D], dtype=np.int64)
-        return attackers * np.isin(np.arange(D), aims[:1]).astype(np.int64)
+            return np.asarray(coins.multinomial(sent, np.full(D + 1, 1.0 / (D + 1)))[:D], dtype=np.int64)
+        return sent * np.isin(np.arange(D), aims[:1]).astype(np.int64)
     if aims is None:
         if test is None:
             return np.asarray(coins.binomial(attackers * form.copies, 0.5, D), dtype=np.int64)
@@ -291,7 +292,7 @@ class _Poisoned(ReportStream):
 
 class _Curator(_Poisoned, CuratorReportStream):
     def _estimate(self) -> tuple[Any, float]:
-        form = Form("item", self._items.size)
+        form = Form("item", self._items.size, copies=self._reports)
         self._tally += self._lies(form)
         return self._doubted(form, super()._estimate())
 

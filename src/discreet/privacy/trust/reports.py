@@ -32,6 +32,8 @@ Released = TypeVar("Released")
 
 #: Most sub-cells whose noise is balanced. At more its deviation would be smaller by half a percent, at ε ≤ 1.
 BALANCED = 256
+#: Noise of a smaller scale does not let anybody learn from fewer users: by then sampling hides as much.
+SAMPLING = 0.5
 
 
 @dataclass(frozen=True)
@@ -112,9 +114,11 @@ class Reports:
         """About how many users play badly before all cells with that many outcomes are known (`lost_per_cell`).
 
         In proportion to the deviation of the noise, and to how many of them Spotlight explores for: 12 of one noise,
-        9.5 of two. A measured rule, not a bound (docs/spotlight.md says where it fails).
+        9.5 of two. Noise below scale `SAMPLING` saves nobody: sampling hides as much. A measured rule, not a bound
+        (docs/spotlight.md says where it fails).
         """
-        deviations = (7.0 + 5.0 / self.noises) / 12.0 * math.sqrt(self.noises) * self.entry().scale
+        scale = max(self.entry().scale, SAMPLING)
+        deviations = (7.0 + 5.0 / self.noises) / 12.0 * math.sqrt(self.noises) * scale
         return 0.5 * deviations * users_lost(spec, self.structure, branching)
 
     def open(self, spec: CountSpec, num_episodes: int, noise: NoiseSource) -> CuratorReportStream:
