@@ -945,8 +945,8 @@ def test_a_large_budget_buys_more_reports_at_the_same_guarantee(told, each):
 
 
 def test_more_budget_does_not_lose_runs():
-    """With one report each what a handful of reports had not shown was missed for good at ε = 20, for hardly any noise
-    was left to hide it: seed 18 stayed at random play."""
+    """With one report each what a handful of reports had not shown was missed for good at ε = 20: hardly any noise
+    was left to hide it, and seed 18 stayed at random play."""
     found = {
         epsilon: [
             run(Experiment("spotlight", pooled=True, episodes=20_000, epsilon=epsilon), seed).regret_ratio
