@@ -200,7 +200,8 @@ FURTHER = """## {name} look
 The same for both designs on instances from {first[0]} on and seeds {first[1]} to {last}{run}.
 """
 TEXTBOOK = (
-    "The generators are in `benchmarks/textbook.py`; no learner was changed after they were written. Seeds as above."
+    "The generators are in `benchmarks/textbook.py`; nothing that learners do at ε = 1 was changed after they were "
+    "written. Seeds as above."
 )
 NAMES = ("A second", "A third", "A fourth", "A fifth", "A sixth", "A seventh")
 SEEN, ONCE = "; earlier versions were run on them, too", ", run once and after all choices"
