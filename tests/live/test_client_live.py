@@ -14,7 +14,7 @@ from discreet.client import connect
 from discreet.device import Announcement
 from discreet.device.announcements import check_chain
 from discreet.live.events import event_of
-from live_world import client_of, deployed, log_of, played, serving
+from live_world import client_of, deployed, earned_by, log_of, played, serving
 from ports import free_port
 
 
@@ -44,7 +44,7 @@ def test_people_of_the_client_teach_a_server(opened, tmp_path, model, people):
     check_chain(entries, agent._key)
     told = [event for event in map(event_of, entries) if isinstance(event, Announcement)]
     assert sum(event.size for event in told) == people
-    assert (told[-1].after or told[-1].policy).action(0, 0, 0) == 1
+    assert earned_by(told[-1].after or told[-1].policy) == 1.0
 
 
 def test_a_report_survives_a_server_that_is_killed(opened, tmp_path):

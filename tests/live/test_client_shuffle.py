@@ -28,7 +28,7 @@ from discreet.live import certificate
 from discreet.live.events import Released, event_of
 from discreet.live.people import published
 from discreet.live.shuffling import shuffled_encoder
-from live_world import PROGRAM, played, running, told, until
+from live_world import PROGRAM, earned_by, played, running, told, until
 from ports import free_port
 from shuffle_world import Trio, encoder_of, trio
 
@@ -86,7 +86,7 @@ def test_people_of_the_client_teach_an_analyzer_that_sees_nobody(
     events = [event_of(entry) for entry in entries]
     last = next(event for event in reversed(events) if isinstance(event, Announcement))
     if learner == "spotlight":  # at ε = 20, nearly without noise
-        assert (last.after or last.policy).action(0, 0, 0) == 1
+        assert earned_by(last.after or last.policy) == 1.0
     out = tmp_path / "log.jsonl"
     out.write_text(certificate.written_log(entries))
     found = CliRunner().invoke(app, ["deploy", "verify", str(out), "--json"])
