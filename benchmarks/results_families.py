@@ -53,6 +53,7 @@ class Job:
     episodes: int
     model: str
     epsilon: float
+    one_by_one: bool = False  # one report per user, whatever ε pays for
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -85,6 +86,7 @@ def played(job: Job) -> dict[str, str]:
         trust=job.model if entry.private else "joint",
         structure=public.PublicStructure(initial=mdp.initial),
         tie_seed=job.seed,
+        one_by_one=job.one_by_one,
     )
     clock, curve = Clock(), RegretCurve(mdp, job.episodes)
     session = Session.open(entry.build(facts), facts, noise)
@@ -252,6 +254,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=20_000)
     parser.add_argument("--model", default="joint")
     parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--one-report", action="store_true", help="per user, whatever ε pays for; give it a --label")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--store", type=Path, default=STORED)
     parser.add_argument("--against", default="", help="labels in the store to compare with, separated by commas")
@@ -283,6 +286,7 @@ def main() -> None:
                 episodes,
                 model,
                 chosen.epsilon,
+                chosen.one_report,
             )
             for label in labels
             for p in chosen_problems

@@ -7,7 +7,6 @@ python benchmarks/results_oracles.py --only queue --seeds 4
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,6 @@ import numpy as np
 
 import results_families
 from discreet.agents import knowledge, spotlight
-from discreet.catalog import recipes
 from discreet.mdp import FiniteMDP
 from families import PROBLEMS
 
@@ -113,7 +111,7 @@ PARTS: dict[str, Callable[[Truth], Patches]] = {
     "both": lambda truth: read_exactly(truth, True, True),
     "cells off the best plan are known": others_known,
     "the plan after the report is the best one": exploited,
-    "hardly any noise (ε = 20, one report each)": lambda truth: {(recipes, "EPSILON_PER_REPORT"): math.inf},
+    "hardly any noise (ε = 20, one report each)": lambda truth: {},
 }
 
 
@@ -124,7 +122,7 @@ def regret(part: str, name: str, number: int) -> float:
     patches = PARTS[part](Truth(mdp, mdp.horizon if problem.staged else 1))
     plain = {place: getattr(*place) for place in patches}
     epsilon = HARDLY_NOISY if "noise" in part else 1.0
-    job = results_families.Job("", "spotlight", name, instance, 5000 + number, 20_000, "joint", epsilon)
+    job = results_families.Job("", "spotlight", name, instance, 5000 + number, 20_000, "joint", epsilon, True)
     try:
         for place, value in patches.items():
             setattr(*place, value)

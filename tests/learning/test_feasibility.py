@@ -132,6 +132,7 @@ def test_more_epsilon_never_asks_for_more_people():
     assert needed[1] == needed[2] == needed[-1]
     assert ["one report each" in each.verdict for each in lost] == [True, True, True, False, False]
     assert "up to 5 reports each" in lost[-1].verdict
+    assert [each.visits for each in lost] == pytest.approx([20_000 * each / 12 for each in (1, 1, 1, 2, 5)])
 
 
 # Tried out ----------------------------------------------------------------------------------------------------------

@@ -941,6 +941,9 @@ def test_a_large_budget_buys_more_reports_at_the_same_guarantee(told, each):
     assert privatizer.reports == each
     spec = CountSpec(6, 2, facts["horizon"], True)
     stream = privatizer.open(spec, 100, NoiseSource.seeded(0))
+    moved = {"replace": 2, "zero-out": 1}[privatizer.neighbours] * each
+    (entry,) = stream.ledger
+    assert entry.scale == pytest.approx(moved / facts["epsilon"], rel=1e-9)
     assert stream.guarantee.epsilon == pytest.approx(facts["epsilon"], rel=1e-9)
 
 

@@ -308,7 +308,7 @@ def _forecast_reports(privatizer: OneReport, spec: CountSpec, num_episodes: int,
     )
     if not feasible:
         verdict += f"; raise epsilon, declare what is public, or collect about {needed:,} users"
-    reports = K / cells
+    reports = number * K / cells
     signal = reports / deviation if deviation else math.inf
     return Forecast(reports, deviation, signal, feasible, verdict, lost / K, users_needed=needed)
 
